@@ -61,6 +61,8 @@ const struct classifier *engine_classifier(const struct engine *engine);
 /* Computes a head for n inputs on the calling thread. Returns its outputs, which the caller frees
  * with mem_free. Any thread. */
 double *head_run(const struct head *head, const double *in, int n);
+/* The name of the type of the KV cache: "float16". Any thread. */
+const char *engine_kv_dtype(const struct engine *engine);
 /* "cpu avx512vnni, 2 threads"; with "auto", also the reason for the choice */
 const char *engine_backend_name(const struct engine *engine);
 /* The number of compute threads of engine_parallel, the caller included: those of rank 0. */

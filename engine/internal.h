@@ -25,6 +25,7 @@ struct engine {
     struct chat_template *tools_template; /* for requests with tools; NULL: the same template */
     struct backend *backend;
     struct kv_cache *cache;
+    enum dtype kv_dtype;              /* of `cache` */
     struct ranks *ranks;              /* the other ranks; NULL: a single rank */
     struct kv_swap *swap;             /* NULL: swapping is off */
     int n_host_blocks[N_BLOCK_KINDS]; /* host blocks of `swap` */

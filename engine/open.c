@@ -79,6 +79,7 @@ static enum status open_cache(struct opening *o, struct err *err) {
     enum status status = memory_plan_kv_dtype(config, m, &wanted.dtype, err);
     if (!status) status = device_plan_pool(engine->backend, &engine->memory, config, &wanted, err);
     if (status) return status;
+    engine->kv_dtype = wanted.dtype;
     wanted.n_blocks = engine->memory.n_blocks;
     wanted.n_window_blocks = engine->memory.n_window_blocks;
     wanted.n_states = engine->memory.n_states;
@@ -197,6 +198,10 @@ const struct pooling *engine_pooling(const struct engine *engine) {
 
 const struct classifier *engine_classifier(const struct engine *engine) {
     return engine->classifier.head.n > 0 ? &engine->classifier : NULL;
+}
+
+const char *engine_kv_dtype(const struct engine *engine) {
+    return memory_kv_name(engine->kv_dtype);
 }
 
 const char *engine_backend_name(const struct engine *engine) {

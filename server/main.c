@@ -20,7 +20,7 @@ static const struct subcommand commands[] = {
     {"bench", command_bench},       {"inspect", command_inspect}, {"quantize", command_quantize},
     {"tokenize", command_tokenize}, {"parse", command_parse},     {"grammar", command_grammar},
     {"pull", command_pull},         {"list", command_list},       {"rm", command_rm},
-    {"health", command_health},     {"version", command_version},
+    {"verify", command_verify},     {"health", command_health},   {"version", command_version},
 };
 
 static const struct subcommand *find(const char *name) {

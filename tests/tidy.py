@@ -66,6 +66,7 @@ DOORS = {
     "server/page": ["page.h"],
     "server/keys": ["keys.h"],
     "server/kv_events": ["kv_events.h"],
+    "server/receipts": ["receipts.h", "origin.h"],
     "server/openai": ["openai.h"],
     "server/ollama": ["ollama.h"],
     "server/llama": ["llama.h"],
@@ -82,6 +83,7 @@ DOORS = {
     "server/endpoints": ["endpoints.h"],
     "server/commands": ["commands.h"],
     "server/client": [],
+    "server/offline": [],
     "server/manual": ["manual.h"],
     "server": [],
     "bench/command": [],
@@ -91,7 +93,7 @@ CUDA = {"config", "kernels", "kernels/cuda/runtime"}
 ENGINE = {"config", "kernels", "engine/text", "engine/grammar", "engine/config"}
 SEQUENCE_PARTS = {"engine", "scheduler/kv", "scheduler/draft", "scheduler/beams"}
 SCHEDULER = ENGINE | {"engine", "scheduler"}
-SERVER = SCHEDULER | {"server/json", "server/http", "server/keys", "server/kv_events", "server/message", "server/openai", "server/ollama", "server/llama", "server/anthropic",
+SERVER = SCHEDULER | {"server/json", "server/http", "server/keys", "server/kv_events", "server/receipts", "server/message", "server/openai", "server/ollama", "server/llama", "server/anthropic",
                       "server/responses", "server/decisions", "server/apis",
                       "server/options", "server/fingerprint", "server/promises"}
 MAY_INCLUDE = {
@@ -145,6 +147,7 @@ MAY_INCLUDE = {
     "server/page": {"config", "server/http"},
     "server/keys": {"config", "scheduler"},
     "server/kv_events": ENGINE | {"engine", "scheduler/kv", "server/json"},
+    "server/receipts": {"config", "server/json"},
     "server/openai": SCHEDULER | {"server/json", "server/message"},
     "server/ollama": SCHEDULER | {"server/json", "server/message", "server/openai"},
     "server/llama": SCHEDULER | {"server/json", "server/message", "server/openai"},
@@ -163,6 +166,7 @@ MAY_INCLUDE = {
     "server/commands": SERVER | {"server/app", "server/generation", "server/endpoints", "server/hub"},
     "server": {"config", "server/commands"},
     "server/client": {"config", "server/options", "server/commands"},
+    "server/offline": SERVER | {"server/app", "server/generation", "server/commands"},
     "server/manual": {"config", "server/options"},
     "bench/command": SERVER | {"server/app", "server/commands"},
 }
@@ -185,7 +189,7 @@ LIBRARIES = {
     r"curl/.*": ["server/hub/"],
     r"openssl/.*": ["server/hub/"],
     r"yaml\.h": ["server/options/", "server/keys/"],
-    r"sodium\.h": ["server/keys/"],
+    r"sodium\.h": ["server/keys/", "server/receipts/"],
     r"zmq\.h": ["server/kv_events/"],
     r"msgpack\.h": ["server/kv_events/"],
     r"systemd/.*": ["server/app/"],
@@ -234,6 +238,8 @@ SHORT_FILES = {
     "engine/models/weight_cache.h": A_DOOR,
     "engine/models/layers.h": A_DOOR,
     "server/keys/internal.h": A_DOOR,
+    "server/receipts/internal.h": A_DOOR,
+    "server/offline/offline.h": A_DOOR,
     "scheduler/engine_port.h": "the table that a simulation fills in the engine's place",
     "kernels/backend.c": "the sentence that both backends say: no backend's own",
     "kernels/cpu/simd/path_amx.c": A_SET,

@@ -30,6 +30,9 @@ enum status memory_plan_kv_dtype(const struct engine_config *config,
                                  const struct model_config *model, enum dtype *out,
                                  struct err *err);
 
+/* Returns the name of such a type, as in --kv-cache-dtype. */
+const char *memory_kv_name(enum dtype dtype);
+
 /* Fits the settings to an encoder: a step has room for a whole prompt, all of whose rows may be
  * read, and the longest prompt fits a step. With auto the device is the CPU, the only one that
  * computes encoders. Does nothing for other models. */

@@ -80,6 +80,15 @@ enum status memory_plan_kv_dtype(const struct engine_config *config,
     return STATUS_OK;
 }
 
+const char *memory_kv_name(enum dtype dtype) {
+    int i = KV_DTYPE_INT16;
+    while (kv_types[i].dtype != dtype) {
+        i++;
+        assert(i < (int)(sizeof kv_types / sizeof *kv_types));
+    }
+    return value_name(kv_dtype_names, i);
+}
+
 /* ---- settings ------------------------------------------------------------------------------- */
 
 static enum status check_range(const char *option, int value, int least, int most,

@@ -25,6 +25,7 @@ static const struct field rows[] = {
     {"stop_sequences", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "stop"},
     {"stream", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "stream"},
     {"seed", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "seed"},
+    {"receipt", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "receipt"},
     {"messages", FIELD_ARRAY, FIELD_NOT_STORED, .required = true},
     {"system", FIELD_ANY, FIELD_NOT_STORED},
     {"tools", FIELD_ARRAY, FIELD_NOT_STORED},

@@ -342,6 +342,7 @@ const struct api api_messages = {
     .write_start = write_start,
     .write_chunk = write_chunk,
     .write_done = write_done,
+    .receipt_place = RECEIPT_EVENT,
     .write_error_event = write_error_event,
     .write_error = write_error,
     .write_count = write_count,

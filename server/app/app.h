@@ -23,6 +23,7 @@
 #include "server/kv_events/kv_events.h"
 #include "server/openai/openai.h"
 #include "server/options/options.h"
+#include "server/receipts/receipts.h"
 
 struct app;
 struct grammar_store;
@@ -90,6 +91,9 @@ struct app {
     struct buf openapi; /* the answer of /openapi.json */
     struct api_limits limits;
     struct tool_format *derived_format; /* the limits' format of calls, or NULL */
+    struct origin origin;               /* of all answers, without the model's hash */
+    struct model_hash *model_hash;      /* any worker may use it */
+    struct receipt_key *receipt_key;    /* signs receipts; NULL: they are not signed */
     struct grammar_store *grammars;     /* shared by all requests; any worker may use it */
     struct answers answers;
     struct metrics metrics;
@@ -146,9 +150,25 @@ void app_set_name(struct app *app);
 /* Sets the limits on requests, from the options, the name and the opened engine. */
 void app_set_limits(struct app *app);
 
+/* Sets the origin from the opened engine, and prepares the hash of the model's files. It is
+ * begun at once if receipts are certain to be asked for, otherwise with the first receipt. */
+void app_set_identity(struct app *app);
+
 /* Are --tool-call-parser and --reasoning-parser "auto", "none" or known names? Fails with
  * STATUS_USAGE. */
 enum status app_check_parsers(const struct options *options, struct err *err);
+
+/* ---- receipts.c: the origin of answers ----------------------------------------------------- */
+
+/* Frees the model's hash and the key. */
+void app_clear_identity(struct app *app);
+
+/* Reads the key of --receipt-key, if there is one. Fails with STATUS_BAD_FILE. */
+enum status app_read_receipt_key(struct app *app, struct err *err);
+
+/* Copies the origin with the model's hash, for which it waits. Fails like model_hash_get, and
+ * if the bytes of answers depend on the batch (--no-deterministic). */
+enum status app_origin(const struct app *app, struct origin *out, struct err *err);
 
 /* ---- tool_probe.c: is a form of calls the template's form? ---------------------------------- */
 

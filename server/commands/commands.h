@@ -2,7 +2,7 @@
  *
  * Each function gets the parsed options, runs to the end, prints errors to standard error, and
  * returns the exit code: 0 success, 1 a file, port or model cannot be used, 2 the options are
- * invalid, 3 the device failed while running.
+ * invalid, 3 the device failed while running. `verify` has further codes (verify.c).
  */
 #ifndef PENSTOCK_SERVER_COMMANDS_H
 #define PENSTOCK_SERVER_COMMANDS_H
@@ -26,6 +26,7 @@ int command_tokenize(struct options *options);
 int command_parse(struct options *options);
 int command_grammar(struct options *options);
 int command_version(struct options *options);
+int command_verify(struct options *options);
 int command_pull(struct options *options);
 int command_list(struct options *options);
 int command_rm(struct options *options);

@@ -83,6 +83,7 @@ enum status app_open(struct app *app, struct err *err) {
     int weights[MAX_SHARES];
     list_init(&app->requests);
     app_set_limits(app);
+    app_set_identity(app);
     routes_open(app);
     app->grammars =
         grammar_store_new(app->engine, app->limits.V, (size_t)app->options->api.grammar_cache,
@@ -127,6 +128,7 @@ void app_close(struct app *app) {
     uv_run(&app->loop, UV_RUN_DEFAULT);
     uv_loop_close(&app->loop);
     grammar_store_free(app->grammars);
+    app_clear_identity(app);
     routes_close(app);
     tool_format_free(app->derived_format);
     buf_free(&app->proxies);

@@ -70,6 +70,15 @@ static void report_draft_model(const struct engine *draft) {
              (long long)memory->n_blocks * memory->block_size, mib(memory->scratch));
 }
 
+/* Logs the key by which clients check receipts. */
+static void report_receipts(const struct app *app) {
+    struct buf key = {0};
+    if (!app->receipt_key) return;
+    receipt_write_base64(&key, app->receipt_key->public, sizeof app->receipt_key->public);
+    log_line(LOG_INFO, "receipts are signed by the Ed25519 key whose public half is %s", key.data);
+    buf_free(&key);
+}
+
 static void report(const struct app *app) {
     const struct model_config *m = engine_model(app->engine);
     const struct engine_memory *memory = engine_memory(app->engine);
@@ -90,6 +99,7 @@ static void report(const struct app *app) {
              mib(memory->weights), mib(memory->kv_cache), mib(memory->scratch));
     if (memory->device.total > 0) report_gpu(memory);
     report_sampling(app->limits.sampling);
+    report_receipts(app);
     log_line(
         LOG_INFO, "KV cache: %lld tokens in %d blocks of %d; fits %.1f requests of full length",
         (long long)tokens, memory->n_blocks, memory->block_size, engine_memory_sequences(memory));
@@ -227,6 +237,7 @@ int command_serve(struct options *options) {
     enum status status = auth_load(app, &err);
     if (!status) status = proxies_load(app, &err);
     if (!status) status = app_check_parsers(options, &err);
+    if (!status) status = app_read_receipt_key(app, &err);
     if (!status) status = supervisor_sockets(app, &err);
     if (!status) status = check_address(app, &err);
     int code = status ? print_error(&err) : find_models(options);

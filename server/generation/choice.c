@@ -38,6 +38,7 @@ void choice_free(struct choice *choice) {
     message_free(&choice->message);
     mem_free(choice->logprobs);
     mem_free(choice->ids);
+    mem_free(choice->kept_ids);
     *choice = (struct choice){.done = choice->done};
 }
 
@@ -164,6 +165,11 @@ static enum choice_change add_token(struct choice *choice, const struct prompt_r
             room_for_one(choice->ids, choice->n_ids, &choice->id_capacity, sizeof *choice->ids);
         choice->ids[choice->n_ids++] = id;
     }
+    if (run->job->receipt.is_made) {
+        choice->kept_ids = room_for_one(choice->kept_ids, choice->n_kept_ids,
+                                        &choice->kept_capacity, sizeof *choice->kept_ids);
+        choice->kept_ids[choice->n_kept_ids++] = id;
+    }
     if (request->sampling.n_logprobs >= 0) {
         add_logprob(choice, &event->sampled, choice->offset, true);
     }
@@ -214,9 +220,11 @@ void choice_drop_text(struct choice *choice) {
     message_free(&choice->message);
     mem_free(choice->logprobs);
     mem_free(choice->ids);
+    mem_free(choice->kept_ids);
     choice->logprobs = NULL;
-    choice->ids = NULL;
+    choice->ids = choice->kept_ids = NULL;
     choice->n_logprobs = choice->logprob_capacity = choice->n_ids = choice->id_capacity = 0;
+    choice->n_kept_ids = choice->kept_capacity = 0;
 }
 
 bool choice_has_news(const struct choice *choice) {

@@ -56,11 +56,13 @@ static enum status count_token(struct generation_job *job, const struct event *e
     enum { PIECE_BYTES = 64 << 10, LOGPROB_BYTES = 100, ID_BYTES = 11 };
     const struct api_request *request = job->request;
     size_t length, before = job->answer_bytes;
-    bool is_sent = request->stream && !job->api->keeps_answer;
+    bool is_kept = job->api->keeps_answer || job->receipt.is_made;
+    bool is_sent = request->stream && !is_kept;
     if (is_sent || event->kind != EVENT_TOKEN) return STATUS_OK;
     tokenizer_token_bytes(engine_tokenizer(job->app->engine), event->sampled.id, &length);
     job->answer_bytes += length;
     if (request->return_token_ids) job->answer_bytes += ID_BYTES;
+    if (job->receipt.is_made) job->answer_bytes += ID_BYTES;
     if (request->sampling.n_logprobs >= 0)
         job->answer_bytes += (size_t)(1 + event->sampled.n_top) * LOGPROB_BYTES;
     if (before / PIECE_BYTES == job->answer_bytes / PIECE_BYTES) return STATUS_OK;
@@ -262,6 +264,7 @@ void job_clear(struct generation_job *job) {
     mem_free(job->prompts);
     buf_free(&job->ignored);
     answer_release(&job->app->answers, &job->share);
+    job_clear_receipt(job);
     tool_set_free(job->tools);
     if (job->grammar) grammar_release(job->grammar);
     mem_free(job->begin_ids);
@@ -345,6 +348,7 @@ void job_write_response(struct generation_job *job, struct buf *out) {
     }
     size_t before = out->length;
     job->api->write_response(out, &answer, choices, total, &usage);
+    job_join_receipt(job, out);
     mem_free(choices);
     drop_choices(job);
     answer_settle(&job->app->answers, &job->share, out->length - before);

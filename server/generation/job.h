@@ -36,7 +36,9 @@ struct choice {
     int offset;          /* characters of text so far: text_offset */
     bool started;        /* the prompt was echoed, if requested */
     bool announced;      /* a chunk was written, with the prompt ids */
-    bool done;           /* finish_reason is known: later events are dropped */
+    int32_t *kept_ids;   /* all of them, for a receipt; NULL: there is none */
+    int n_kept_ids, kept_capacity;
+    bool done; /* finish_reason is known: later events are dropped */
     const char *finish_reason;
     const char *stop_string;
     int32_t stop_id;
@@ -78,11 +80,21 @@ struct job_listener {
 
 /* The steps of compiling a job, in order (constrain.c). */
 enum job_step {
+    STEP_ORIGIN,   /* the hash of the model, if the answer has a receipt */
     STEP_SEARCHES, /* the ends of its answers */
     STEP_GRAMMAR,  /* the field's grammar, then one with reasoning */
     STEP_MASK,     /* the tokens that may be first in that grammar */
     STEP_BEGIN,    /* the tokens after which it begins */
     STEP_COMPILED,
+};
+
+/* The data of a receipt that the request's tree holds, and the origin (receipt.c). */
+struct job_receipt {
+    bool is_made;        /* the request has a receipt, for its client or for a recording */
+    struct buf body;     /* of the request (request_write) */
+    struct buf sampling; /* canonical JSON */
+    struct origin origin;
+    struct hash_waiter waiter; /* its `resume` is NULL if the job's thread may block */
 };
 
 struct generation_job {
@@ -118,6 +130,8 @@ struct generation_job {
     const struct vocabulary *vocabulary;
     int32_t *begin_ids; /* [n_begin_ids] the tokens after which the grammar begins */
     int n_begin_ids;
+    struct job_receipt receipt;
+    int64_t created_s;             /* time of the request, to compute it again; 0: the present */
     struct thought_limit thoughts; /* of all answers */
     int32_t *forced_ids;           /* the tokens of this limit, or NULL */
     char id[64];                   /* the request's id, for the log; outlives `request` */
@@ -193,6 +207,27 @@ enum status job_limit_thoughts(struct generation_job *job, struct err *err);
  * the first prompt ends inside reasoning, the grammar begins after its end. Sets job->err to a
  * message with the field and the place in it. For workers only. */
 enum job_progress job_constrain(struct generation_job *job, bool may_compile);
+
+/* ---- receipt.c ------------------------------------------------------------------------------ */
+
+/* Keeps the body of a request that has a receipt. Must precede the parser, which takes the tree. */
+void job_keep_body(struct generation_job *job, const struct json *body);
+
+/* Keeps the request's settings. Must precede api_request_drop_tree; the prompts must be filled. */
+void job_keep_settings(struct generation_job *job);
+
+/* Waits for the origin: without a thread if the job has a waiter, otherwise here. Sets job->err
+ * if the model's files cannot be read. */
+enum job_progress job_find_origin(struct generation_job *job);
+
+/* Appends the receipt of a job whose choices are done. */
+void job_write_receipt(const struct generation_job *job, struct buf *out);
+
+/* Adds a receipt for the client to the JSON, or the event, at the end of `out`. */
+void job_join_receipt(const struct generation_job *job, struct buf *out);
+
+/* Frees the receipt's data. */
+void job_clear_receipt(struct generation_job *job);
 
 /* ---- prepare.c ------------------------------------------------------------------------------ */
 

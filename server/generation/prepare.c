@@ -43,6 +43,7 @@ static enum status reserve_answer(struct generation_job *job, const struct promp
     if (request->hidden != HIDDEN_NONE) each += embedding_bytes(job);
     each += (size_t)asked->n_read_ids * LOGPROB_BYTES;
     if (request->return_token_ids) each += n_ids * ID_BYTES, param = "return_token_ids";
+    if (job->receipt.is_made) each += n_ids * ID_BYTES + job->receipt.body.length;
     if (request->echo) each += json_string_bound(run->text.data, run->text.length), param = "echo";
     if (request->echo && request->sampling.n_logprobs >= 0) {
         numbers += (size_t)request->sampling.n_logprobs + 1;
@@ -304,6 +305,7 @@ static void prepare_prompts(struct generation_job *job) {
     job->n_prompts = request->n_prompts;
     for (int i = 0; i < job->n_prompts; i++) {
         if (job_is_abandoned(job)) break;
+        request->prompts[i].time_s = request->created;
         if (prepare_prompt(job, i, &job->err)) {
             name_input(job, i, &job->err);
             break;
@@ -352,8 +354,10 @@ static enum status check_priority(struct generation_job *job) {
 }
 
 static enum job_progress read_body(struct generation_job *job, struct json *body) {
+    job_keep_body(job, body);
     if (job->api->parse(&job->request, body, &job->app->limits, &job->err)) return JOB_PREPARED;
     struct api_request *request = job->request;
+    if (job->created_s) request->created = job->created_s;
     memcpy(job->id, request->id, sizeof job->id);
     if (job->api->state_size > 0) job->state = mem_calloc(1, job->api->state_size);
     if (refuse_text(job, &job->err) || check_priority(job)) return JOB_PREPARED;
@@ -361,6 +365,7 @@ static enum job_progress read_body(struct generation_job *job, struct json *body
     set_format(job);
     if (!job->api->reads) prompt_list_ignored(job->app->engine, request, &job->ignored);
     prepare_prompts(job);
+    if (!job->err.status) job_keep_settings(job);
     if (!job->err.status) job_limit_thoughts(job, &job->err);
     api_request_drop_tree(request);
     return job->err.status ? JOB_PREPARED : constrain(job, false);
@@ -373,7 +378,8 @@ enum job_progress job_read(struct generation_job *job, struct json *body) {
 
 enum job_progress job_compile(struct generation_job *job) {
     assert(job->request && !job->err.status && job->step != STEP_COMPILED);
-    return with_names(job, job_is_abandoned(job) ? JOB_PREPARED : constrain(job, true));
+    bool may_compile = job->step != STEP_ORIGIN; /* it may have waited in the first lane */
+    return with_names(job, job_is_abandoned(job) ? JOB_PREPARED : constrain(job, may_compile));
 }
 
 void job_prepare(struct generation_job *job, struct json *body) {

@@ -30,7 +30,7 @@ static struct chat_input chat_input_of(const struct engine *engine,
         .continue_final_message = prompt->continue_final_message,
         .bos_token = bos >= 0 ? tokenizer_token_name(tokenizer, bos) : NULL,
         .eos_token = eos >= 0 ? tokenizer_token_name(tokenizer, eos) : NULL,
-        .time_s = (int64_t)time(NULL),
+        .time_s = prompt->time_s ? prompt->time_s : (int64_t)time(NULL),
     };
 }
 

@@ -107,8 +107,13 @@ static void write_whole(void *arg) {
     }
     struct api_answer answer = job_answer(job);
     struct api_usage usage = job_usage(job);
-    if (job->request->include_usage) job->api->write_chunk(&reply->out, &answer, NULL, &usage);
+    bool has_usage = job->request->include_usage,
+         in_chunk = job->api->receipt_place == RECEIPT_CHUNK;
+    if (has_usage || (in_chunk && job->request->receipt))
+        job->api->write_chunk(&reply->out, &answer, NULL, has_usage ? &usage : NULL);
+    if (in_chunk) job_join_receipt(job, &reply->out);
     job->api->write_done(&reply->out, &answer, &usage);
+    if (!in_chunk) job_join_receipt(job, &reply->out);
 }
 
 /* Returns false if memory is short. */
@@ -262,8 +267,14 @@ static void resume(struct grammar_claim *claim) {
     async_resume(&reply_of(job)->async);
 }
 
+static void resume_hashed(struct hash_waiter *waiter) {
+    async_resume(&list_entry(waiter, struct reply, job.receipt.waiter)->async);
+}
+
 static void leave(struct async_request *async) {
-    grammar_store_leave(async->app->grammars, &((struct reply *)async)->job.claim);
+    struct generation_job *job = &((struct reply *)async)->job;
+    grammar_store_leave(async->app->grammars, &job->claim);
+    model_hash_leave(async->app->model_hash, &job->receipt.waiter);
 }
 
 static void undo_prepare(struct async_request *async) {
@@ -352,7 +363,8 @@ void reply_start(struct app *app, struct http_request *http, const struct api *a
                                          .api = api,
                                          .listener = &listener,
                                          .abandoned = &reply->async.cancelled,
-                                         .claim.resume = resume};
+                                         .claim.resume = resume,
+                                         .receipt.waiter.resume = resume_hashed};
     reply->job.key = auth_key(app, http);
     if (reply->job.key) key_begin(reply->job.key);
     auth_cache_salt(app, http, reply->job.key_salt);

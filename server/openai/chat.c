@@ -381,5 +381,6 @@ const struct api api_chat = {
     .write_response = write_response,
     .write_start = write_role_chunk,
     .write_chunk = write_chunk,
+    .receipt_place = RECEIPT_CHUNK,
     OPENAI_FORM,
 };

@@ -68,3 +68,11 @@ enum status field_ids(struct parse *parse, const char *name, const struct json *
     }
     return STATUS_OK;
 }
+
+enum status check_receipt(struct parse *parse, const char *name, const struct json *value) {
+    const struct api_request *request = parse->target;
+    if (!json_true(value) || request->api->receipt_place != RECEIPT_NOWHERE) return STATUS_OK;
+    return field_wrong(parse, name,
+                       "is not served on this path: use /v1/chat/completions, /v1/completions, "
+                       "/v1/responses or /v1/messages");
+}

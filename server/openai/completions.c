@@ -229,5 +229,6 @@ const struct api api_completions = {
     .parse = parse_body,
     .write_response = write_response,
     .write_chunk = write_chunk,
+    .receipt_place = RECEIPT_CHUNK,
     OPENAI_FORM,
 };

@@ -53,6 +53,7 @@ enum status refuse_unserved(struct parse *parse, int where);
 /* Checks of single fields. Each is named after its field. */
 enum status check_n(struct parse *parse, const char *name, const struct json *value);
 enum status check_stream_options(struct parse *parse, const char *name, const struct json *value);
+enum status check_receipt(struct parse *parse, const char *name, const struct json *value);
 enum status check_prediction(struct parse *parse, const char *name, const struct json *value);
 enum status check_early_stopping(struct parse *parse, const char *name, const struct json *value);
 
@@ -209,6 +210,7 @@ enum status check_constraint(struct parse *parse, const char *name, const struct
         {"stream", FIELD_BOOL, IN(stream)},                                                        \
         {"stream_options", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_stream_options},         \
         {"speculative_tokens", FIELD_INT, IN(speculative_tokens), MAX_DRAFTS, 0, MAX_DRAFTS},      \
+        {"receipt", FIELD_BOOL, IN(receipt), .check = check_receipt},                              \
         {"return_token_ids", FIELD_BOOL, IN(return_token_ids)},                                    \
         {"user", FIELD_STRING, FIELD_NOT_STORED},                                                  \
         {"priority", FIELD_INT, IN(priority), 0, INT32_MIN, INT32_MAX},                            \

@@ -38,6 +38,7 @@ struct api_prompt {
     const char *reasoning_effort, *verbosity;
     enum thinking thinking;
     bool add_generation_prompt, continue_final_message;
+    int64_t time_s; /* that the template shows, seconds since 1970; 0: the present */
     /* The model fills in between `text` and `suffix`, after the files of `extra`: objects with
      * `text` and `filename`; NULL: none. */
     bool infills;
@@ -141,6 +142,7 @@ struct api_request {
     bool only_loads;
     bool echo;
     bool stream, include_usage, continuous_usage_stats;
+    bool receipt; /* the answer has a receipt (server/receipts) */
     bool return_token_ids, skip_special_tokens, include_stop_str_in_output, ignore_eos;
     /* Calls are parsed unless the tool_choice is "none"; reasoning is parsed if the model has a
      * format for it. Unless parallel calls are allowed, an answer has at most one call. */
@@ -276,6 +278,13 @@ struct api_answer {
 
 /* ---- the APIs ------------------------------------------------------------------------------- */
 
+/* Where a stream has its receipt. */
+enum receipt_place {
+    RECEIPT_NOWHERE, /* the API gives no receipts */
+    RECEIPT_CHUNK,   /* in the chunk after the last choice, which has no choices */
+    RECEIPT_EVENT,   /* in the last event of write_done */
+};
+
 /* One API that generates: how its bodies become requests, and how their answers are written. Each
  * has a row in server/apis. No other code depends on the API of a request. Writers for streams
  * append whole events. */
@@ -297,7 +306,8 @@ struct api {
     bool has_one_prompt;        /* a body has one prompt instead of a list */
     const char *stream_type;    /* Content-Type of a stream */
     const char *keep_alive;     /* sent in a silent stream; NULL: nothing is sent */
-    const char *id_header;      /* one more header with the request's id; NULL: only X-Request-Id */
+    enum receipt_place receipt_place;
+    const char *id_header; /* one more header with the request's id; NULL: only X-Request-Id */
     /* What the writers of one answer share, freed with the job. It is zero before the first writer,
      * and again after a writer that lacked memory: only write_error_event follows. */
     size_t state_size;               /* 0: no state */
@@ -450,6 +460,10 @@ void api_write_tokens(struct buf *out, const struct tokenizer *tokenizer, const 
  * list. */
 void api_write_rendered(struct buf *out, const struct api_answer *answer,
                         const struct generation *const *generations, int n);
+/* Writes the settings of a request as an object, defaults written out: those of api_write_rendered.
+ * The request's tree must not be dropped. */
+void api_write_sampling(struct buf *out, const struct api_request *request,
+                        const struct generation *generation);
 /* Writes the answer of /tokenizer_info, for clients that render and count tokens themselves. `chat`
  * may be NULL. */
 void api_write_tokenizer_info(struct buf *out, const struct tokenizer *tokenizer,

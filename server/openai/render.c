@@ -100,14 +100,14 @@ static void write_grammar(struct buf *out, const struct api_grammar *grammar) {
     buf_puts(out, "}");
 }
 
-/* The fields that all APIs share. write_sampling writes the numeric ones. */
+/* The fields that all APIs share. api_write_sampling writes the numeric ones. */
 static const struct field settings[] = {SAMPLING_FIELDS};
 
-/* Writes `"sampling_params":{…}`. If logprobs or seed is absent, it is null. */
-static void write_sampling(struct buf *out, const struct api_request *request,
-                           const struct generation *generation) {
+/* If logprobs or seed is absent, it is null. */
+void api_write_sampling(struct buf *out, const struct api_request *request,
+                        const struct generation *generation) {
     const struct sampling *sampling = &request->sampling;
-    buf_printf(out, "\"sampling_params\":{\"n\":%d", request->n);
+    buf_printf(out, "{\"n\":%d", request->n);
     write_int(out, "max_tokens", generation->max_tokens);
     write_search(out, request);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
@@ -134,8 +134,8 @@ static void write_prompt(struct buf *out, const struct api_answer *answer,
     json_write_string(out, request->id, strlen(request->id));
     buf_puts(out, ",\"token_ids\":");
     json_write_ints(out, generation->prompt, generation->n_prompt);
-    buf_puts(out, ",\"features\":null,");
-    write_sampling(out, request, generation);
+    buf_puts(out, ",\"features\":null,\"sampling_params\":");
+    api_write_sampling(out, request, generation);
     buf_puts(out, ",\"model\":");
     json_write_string(out, answer->model, strlen(answer->model));
     write_bool(out, "stream", request->stream);

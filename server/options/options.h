@@ -79,6 +79,12 @@ struct options {
         const char *output_file; /* responses */
     } batch;
     struct {
+        const char *key;        /* PEM file of the key that signs them; NULL: unsigned */
+        const char *public_key; /* verify: PEM file of the key that must have signed them */
+        const char *record;     /* cassette to which each answer is appended; NULL: none */
+        const char *replay;     /* cassette that answers; NULL: none */
+    } receipts;
+    struct {
         const char *prompt; /* prompt lengths, e.g. "128,512" */
         const char *batch;  /* batch sizes, e.g. "1,2,4,8,16" */
         int generate;       /* tokens that each sequence decodes */

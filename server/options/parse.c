@@ -120,7 +120,10 @@ static enum status add_argument(struct options_parse *parse, const char *text) {
         return err_set(parse->err, STATUS_USAGE, NULL,
                        "%s takes %s, but was also given \"%s\"; put a text with spaces in quotes",
                        parse->command->name,
-                       parse->command->max_arguments == 1 ? "one argument" : "two arguments", text);
+                       parse->command->max_arguments == 1   ? "one argument"
+                       : parse->command->max_arguments == 2 ? "two arguments"
+                                                            : "at most 1024 arguments",
+                       text);
     }
     char *copy = arena_strndup(parse->arena, text, strlen(text));
     if (!copy) return err_set(parse->err, STATUS_USAGE, NULL, "the argument is too long");
@@ -255,6 +258,9 @@ static enum status check_required(struct options_parse *parse) {
         return err_set(parse->err, STATUS_USAGE, NULL,
                        "%s needs the name of a model: penstock %s org/repo", command->name,
                        command->name);
+    if (command->bit == COMMAND_VERIFY && options->n_arguments == 0)
+        return err_set(parse->err, STATUS_USAGE, NULL,
+                       "verify needs receipts: penstock verify RECEIPT... --model MODEL");
     if (options->engine.model && *options->engine.model) return STATUS_OK;
     if (command->bit & NO_MODEL) return STATUS_OK;
     return err_set(parse->err, STATUS_USAGE, "model",
@@ -274,7 +280,8 @@ enum status options_parse(struct options *options, const char *command, int argc
                        nearest ? nearest : "", nearest ? "?" : "");
     }
     options->owned = parse.arena = arena_new(ARENA_BYTES);
-    options->arguments = arena_alloc(parse.arena, sizeof *options->arguments);
+    options->arguments = arena_alloc(parse.arena, (size_t)max_int(1, parse.command->max_arguments) *
+                                                      sizeof *options->arguments);
     parse.settings = mem_calloc((size_t)option_count, sizeof *parse.settings);
     enum status status = read_flags(&parse, argc, argv, help);
     if (status == STATUS_OK && !*help) status = read_environment(&parse, environment);

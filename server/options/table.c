@@ -1,6 +1,8 @@
 #include "server/options/table.h"
 
-#define GENERATE (COMMAND_SERVE | COMMAND_RUN | COMMAND_BATCH)
+#define CHOOSE (COMMAND_SERVE | COMMAND_RUN | COMMAND_BATCH)
+#define GENERATE (CHOOSE | COMMAND_VERIFY)
+#define ANSWER (SERVE | BATCH | COMMAND_VERIFY)
 #define ENGINE (GENERATE | COMMAND_BENCH | COMMAND_INSPECT)
 #define ANY (ENGINE | COMMAND_TOKENIZE)
 #define HUB (COMMAND_PULL | COMMAND_LIST | COMMAND_RM)
@@ -66,6 +68,16 @@ const struct command command_table[] = {
      "Each input line is a JSON string. Its output line says whether the grammar accepts the "
      "string, or\n"
      "which byte is the first that it does not accept. FILE holds the grammar as in a request.\n"},
+    {"verify", COMMAND_VERIFY, "RECEIPT...", MAX_ARGUMENTS, false,
+     "compute answers again and compare them with their receipts",
+     "  penstock verify answer.json --model model.gguf\n"
+     "  penstock verify *.json --model model.gguf --public-key receipts.pub\n"
+     "A file holds a receipt, an answer with one, a saved stream, or one of these per line; -: "
+     "standard\n"
+     "input. Each receipt gets a line. Exit codes: 0 all the same, 1 a file or the model cannot be "
+     "used,\n"
+     "4 another token, 5 another fingerprint or setting, 6 broken or wrongly signed; the largest "
+     "counts.\n"},
     {"pull", COMMAND_PULL, "NAME", 1, false, "fetch a model from a model hub",
      "  penstock pull Qwen/Qwen2.5-0.5B-Instruct-GGUF\n"
      "  penstock pull Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0\n"
@@ -115,18 +127,18 @@ const struct option option_table[] = {
     {"chat-template", "FILE", OPTION_TEXT, AT(engine.chat_template), NULL, 0, 0, NULL, GENERATE,
      "Model", "Jinja file that replaces the model's chat template"},
     {"tool-call-parser", "NAME", OPTION_TEXT, AT(api.tool_call_parser), "auto", 0, 0, NULL,
-     SERVE | BATCH | COMMAND_PARSE, "Model",
+     ANSWER | COMMAND_PARSE, "Model",
      "form of the model's tool calls; auto: as its template shows"},
     {"reasoning-parser", "NAME", OPTION_TEXT, AT(api.reasoning_parser), "auto", 0, 0, NULL,
-     SERVE | BATCH | COMMAND_PARSE, "Model",
+     ANSWER | COMMAND_PARSE, "Model",
      "form of the model's reasoning; auto: as its template shows; none: not parsed"},
     {"reasoning-budget", "TOKENS", OPTION_INT, AT(api.reasoning_budget), "-1", -1, INT32_MAX, NULL,
-     SERVE | BATCH, "Model",
+     ANSWER, "Model",
      "maximum reasoning tokens of a chat's answer without an own limit; -1: no limit"},
     {"load-format", NULL, OPTION_ENUM, AT(stated.load_format), "auto", 0, 0, load_format_names,
      ENGINE, "Model", "dummy: random weights in the shapes of --model, to measure speed"},
     {"generation-config", NULL, OPTION_ENUM, AT(api.generation_config), "auto", 0, 0,
-     generation_config_names, SERVE | BATCH, "Model",
+     generation_config_names, ANSWER, "Model",
      "auto: take the sampling defaults from the model's files"},
     {"max-model-len", "TOKENS", OPTION_INT, AT(engine.max_model_len), "0", 0, 1 << 24, NULL, ENGINE,
      "Model", "prompt and output together; 0: the length the model was trained for"},
@@ -184,9 +196,8 @@ const struct option option_table[] = {
      GENERATE, "Scheduling", "do not share the KV blocks of equal prompt prefixes"},
     {"share-prefixes", NULL, OPTION_BOOL, AT(access.share_prefixes), "false", 0, 0, NULL, SERVE,
      "Scheduling", "share prefixes among API keys too: all keys belong to one tenant"},
-    {"grammar-cache", "SIZE", OPTION_SIZE, AT(api.grammar_cache), "64M", 0, 64 * TIB, NULL,
-     SERVE | BATCH, "Scheduling",
-     "memory for compiled grammars and schemas, so that equal ones compile once"},
+    {"grammar-cache", "SIZE", OPTION_SIZE, AT(api.grammar_cache), "64M", 0, 64 * TIB, NULL, ANSWER,
+     "Scheduling", "memory for compiled grammars and schemas, so that equal ones compile once"},
     {"grammar-memory", "SIZE", OPTION_SIZE, AT(api.grammar_memory), "512M", 0, 64 * TIB, NULL,
      SERVE, "Scheduling", "memory of all grammars in use; more are refused with 429; 0: no limit"},
     {"open-objects", NULL, OPTION_BOOL, AT(api.open_objects), "false", 0, 0, NULL,
@@ -207,7 +218,7 @@ const struct option option_table[] = {
      "Scheduling", "on a GPU: launch kernels one by one, without CUDA graphs"},
     {"warm-up", NULL, OPTION_BOOL, AT(engine.warm_up), "false", 0, 0, NULL, GENERATE, "Scheduling",
      "before the start, allocate the cache; on a GPU also load kernels, record graphs"},
-    {"seed", "N", OPTION_INT64, AT(api.seed), "-1", -1, INT64_MAX, NULL, GENERATE, "Scheduling",
+    {"seed", "N", OPTION_INT64, AT(api.seed), "-1", -1, INT64_MAX, NULL, CHOOSE, "Scheduling",
      "default seed of requests; -1: a random seed for each request"},
 
     {"host", "ADDRESS", OPTION_TEXT, AT(http.host), "127.0.0.1", 0, 0, NULL, SERVE | HEALTH, "HTTP",
@@ -280,6 +291,12 @@ const struct option option_table[] = {
      "-i: requests in OpenAI's batch format, one per line"},
     {"output-file", "FILE", OPTION_TEXT, AT(batch.output_file), NULL, 0, 0, NULL, BATCH, "Batch",
      "-o: answers; requests that have an answer in it already are skipped"},
+
+    {"receipt-key", "FILE", OPTION_TEXT, AT(receipts.key), NULL, 0, 0, NULL, SERVE | BATCH,
+     "Receipts",
+     "private Ed25519 key in PEM form, which signs receipts; default: they are unsigned"},
+    {"public-key", "FILE", OPTION_TEXT, AT(receipts.public_key), NULL, 0, 0, NULL, COMMAND_VERIFY,
+     "Receipts", "public Ed25519 key in PEM form, which must have signed the receipts"},
 
     {"bench-prompt", "LIST", OPTION_LIST, AT(bench.prompt), "128,512", 1, 1 << 24, NULL,
      COMMAND_BENCH, "Bench", "prompt lengths to measure, in tokens"},

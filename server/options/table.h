@@ -40,7 +40,10 @@ enum {
     COMMAND_LIST = 1 << 11,
     COMMAND_RM = 1 << 12,
     COMMAND_HEALTH = 1 << 13,
+    COMMAND_VERIFY = 1 << 14,
 };
+
+enum { MAX_ARGUMENTS = 1024 }; /* of a command that takes any number of files */
 
 struct command {
     const char *name;

@@ -24,6 +24,7 @@ static const struct field rows[] = {
     {"stream", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "stream"},
     {"user", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "user"},
     {"seed", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "seed"},
+    {"receipt", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "receipt"},
     {"input", FIELD_ANY, FIELD_NOT_STORED},
     {"instructions", FIELD_ANY, FIELD_NOT_STORED},
     {"tools", FIELD_ARRAY, FIELD_NOT_STORED},

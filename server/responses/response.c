@@ -222,6 +222,7 @@ const struct api api_responses = {
     .write_start = responses_write_start,
     .write_chunk = responses_write_chunk,
     .write_done = responses_write_done,
+    .receipt_place = RECEIPT_EVENT,
     .write_error_event = responses_write_failed,
     .write_error = write_error_body,
     .write_count = write_count,

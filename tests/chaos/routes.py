@@ -62,7 +62,7 @@ COMPLETIONS = {
                        epsilon_cutoff=0.0001,
                        eta_cutoff=0.001, xtc_probability=0.5, xtc_threshold=0.05),
     "mirostat": completion(seed=2, temperature=1, mirostat=2, mirostat_tau=4, mirostat_eta=0.2),
-    "delivery": completion(suffix="", return_token_ids=True, user="u", priority=-1, request_id="mine", cache_salt="s",
+    "delivery": completion(suffix="", return_token_ids=True, receipt=True, user="u", priority=-1, request_id="mine", cache_salt="s",
                            speculative_tokens=3,
                            ignore_eos=True, skip_special_tokens=False, add_special_tokens=False, max_completion_tokens=6),
     "repeats": completion("th the th the th the th the", max_tokens=30),

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "server/apis/apis.h"
-#include "server/commands/batch.h"
+#include "server/offline/batch.h"
 #include "server/openai/internal.h"
 #include "support/suite_main.h"
 

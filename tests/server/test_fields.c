@@ -105,6 +105,7 @@ static const struct known known[] = {
     {"priority", SERVED, SERVED, "3", "0"},
     {"request_id", SERVED, SERVED, "\"r\"", NULL},
     {"return_token_ids", SERVED, SERVED, "true", "false"},
+    {"receipt", SERVED, SERVED, "true", "false"},
     {"cache_salt", SERVED, SERVED, "\"s\"", NULL},
     {"add_special_tokens", SERVED, SERVED, "true", NULL},
     {"add_generation_prompt", IGNORED, SERVED, "false", "true"},

@@ -20,10 +20,10 @@
 #include <sys/stat.h>
 
 #include "server/apis/apis.h"
-#include "server/commands/batch.h"
 #include "server/commands/commands.h"
-#include "server/generation/grammar_store.h"
 #include "server/generation/job.h"
+#include "server/offline/batch.h"
+#include "server/offline/offline.h"
 
 /* Limit on the input bytes of open lines. A single line may be longer. */
 #define WINDOW_BYTES ((size_t)64 << 20)
@@ -355,41 +355,20 @@ static enum status open_input(struct batch_job *batch, struct err *err) {
 static int open_all(struct batch_job *batch, struct options *options) {
     struct err err;
     errno = 0;
-    if (app_check_parsers(options, &err) || open_input(batch, &err) ||
+    if (app_check_parsers(options, &err) || app_read_receipt_key(&batch->app, &err) ||
+        open_input(batch, &err) ||
         batch_output_open(&batch->output, options->batch.output_file, &err)) {
         return print_error(&err);
     }
-    int code = find_models(options);
-    if (code == 0) code = open_engine(&batch->app.engine, options);
-    if (code == 0) code = open_draft_engine(&batch->app.draft_engine, batch->app.engine, options);
-    if (code) return code;
-    app_set_name(&batch->app);
-    app_set_limits(&batch->app);
-    batch->app.grammars = grammar_store_new(batch->app.engine, batch->app.limits.V,
-                                            (size_t)options->api.grammar_cache, 0);
-    grammar_store_open_objects(batch->app.grammars, options->api.open_objects);
-    struct scheduler_config config = scheduler_config_from(options, batch->app.engine);
-    config.max_queued_requests = 1 << 24; /* the window bounds the queue */
-    config.max_queued_tokens = 1 << 30;
-    config.draft_engine = batch->app.draft_engine;
-    config.on_events = bridge_on_events;
-    config.on_failure = bridge_on_failure;
-    config.arg = &batch->app;
-    batch->app.scheduler = scheduler_new(&config, batch->app.engine);
-    scheduler_start(batch->app.scheduler);
-    return 0;
+    return offline_open(&batch->app, options);
 }
 
 static void close_all(struct batch_job *batch) {
-    if (batch->app.scheduler) scheduler_free(batch->app.scheduler);
-    grammar_store_free(batch->app.grammars);
-    engine_close(batch->app.draft_engine);
-    engine_close(batch->app.engine);
+    offline_close(&batch->app);
     if (batch->input) fclose(batch->input);
     batch_output_close(&batch->output);
     buf_free(&batch->text);
     pthread_cond_destroy(&batch->arrived);
-    bridge_close(&batch->app);
     mem_free(batch);
 }
 

@@ -9,7 +9,7 @@
 #include <xxhash.h>
 
 #include "server/apis/apis.h"
-#include "server/commands/batch.h"
+#include "server/offline/batch.h"
 #include "server/openai/openai.h"
 
 /* ---- the set of keys ------------------------------------------------------------------------ */

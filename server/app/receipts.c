@@ -1,0 +1,30 @@
+/* What receipts need of the process: the origin of its answers, and the key. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/app/app.h"
+
+void app_clear_identity(struct app *app) {
+    model_hash_free(app->model_hash);
+    receipt_key_free(app->receipt_key);
+    app->model_hash = NULL;
+    app->receipt_key = NULL;
+}
+
+enum status app_origin(const struct app *app, struct origin *out, struct err *err) {
+    *out = app->origin;
+    const bool on_host = strcmp(out->device, "cpu") == 0;
+    if (app->options->engine.allow_batch_variant_gemm && !on_host)
+        return err_set(err, STATUS_INVALID_REQUEST, "receipt",
+                       "'receipt' must be false on this server: with --no-deterministic, answers "
+                       "depend on the batch.");
+    return model_hash_get(app->model_hash, out->model, err);
+}
+
+enum status app_read_receipt_key(struct app *app, struct err *err) {
+    const char *path = app->options->receipts.key;
+    if (!path) return STATUS_OK;
+    enum status status = receipt_key_read(&app->receipt_key, path, err);
+    if (status) snprintf(err->param, sizeof err->param, "receipt-key");
+    return status;
+}
