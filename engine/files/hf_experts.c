@@ -29,9 +29,11 @@ static enum status read_dense_layers(struct model_config *c, const struct json *
     int step, first = 0, last = c->L - 1, longest = c->experts.may_be_dense ? MAX_LAYERS : 1;
     enum status status =
         key_int_or(root, "decoder_sparse_step|moe_layer_interval", 1, longest, 1, &step, err);
+    const char *first_key =
+        key_value(root, "num_dense_layers") ? "num_dense_layers" : "first_k_dense_replace";
     if (!status && c->experts.by_sigmoid)
-        status = key_int_or(root, "first_k_dense_replace", 0, c->L - 1,
-                            c->experts.may_be_dense && c->L > 1, &first, err);
+        status = key_int_or(root, first_key, 0, c->L - 1, c->experts.may_be_dense && c->L > 1,
+                            &first, err);
     if (!status && c->experts.may_be_dense && !c->experts.by_sigmoid) {
         status = key_int_or(root, "moe_layer_start_index", 0, c->L - 1, 0, &first, err);
         if (!status) status = key_int_or(root, "moe_layer_end_index", -1, last, -1, &last, err);

@@ -67,7 +67,7 @@ static enum status read_attention_layers(struct model_config *c, const struct js
 }
 
 /* The file's width of the MLP is that of an MLP without a gate: two thirds are used, times a
- * factor, and rounded up. */
+ * factor, and rounded up. Models with experts state the width itself. */
 static enum status read_width(struct model_config *c, const struct json *root, struct err *err) {
     bool adjusts;
     double factor = 1;
@@ -76,7 +76,7 @@ static enum status read_width(struct model_config *c, const struct json *root, s
     if (!status)
         status = key_number_or(root, "block_ffn_dim_multiplier", 1e-3, 1e3, 1, &factor, err);
     if (!status) status = key_int_or(root, "block_multiple_of", 1, MAX_WIDTH, 256, &multiple, err);
-    if (status || !adjusts) return status;
+    if (status || !adjusts || c->experts.is_used) return status;
     int64_t F = (int64_t)(factor * (double)(2 * (int64_t)c->F / 3));
     F = (F + multiple - 1) / multiple * multiple;
     if (F >= 1 && F <= MAX_WIDTH) {

@@ -15,21 +15,20 @@
 #include "engine/models/layers.h"
 #include "engine/models/model.h"
 
+/* clang-format off */
 static const struct model_family *const families[] = {
-    &model_llama,    &model_mistral,  &model_mistral3,   &model_qwen2,
-    &model_qwen3,    &model_smollm3,  &model_phi3,       &model_gemma,
-    &model_gemma2,   &model_gemma3,   &model_gemma4,     &model_gemma4_experts,
-    &model_gpt2,     &model_opt,      &model_granite,    &model_olmo2,
-    &model_glm4,     &model_ernie4_5, &model_seed_oss,   &model_starcoder2,
-    &model_stablelm, &model_cohere2,  &model_exaone4,    &model_mixtral,
-    &model_qwen2moe, &model_qwen3moe, &model_olmoe,      &model_granitemoe,
-    &model_gpt_oss,  &model_glm4_moe, &model_minimax_m2, &model_glm,
-    &model_falcon,   &model_gptneox,  &model_command_r,  &model_granite4,
-    &model_phi,      &model_qwen2vl,  &model_qwen3vl,    &model_qwen3vlmoe,
-    &model_arcee,    &model_nemotron, &model_hunyuan,    &model_ernie4_5_moe,
-    &model_apertus,  &model_bert,     &model_roberta,    &model_gemma_embedding,
-    &model_nomic,    &model_modern,   &model_jina,       &model_lfm2,
+    &model_llama, &model_mistral, &model_mistral3, &model_qwen2, &model_qwen3, &model_smollm3,
+    &model_phi3, &model_gemma, &model_gemma2, &model_gemma3, &model_gemma4, &model_gemma4_experts,
+    &model_gpt2, &model_opt, &model_granite, &model_olmo2, &model_glm4, &model_ernie4_5,
+    &model_seed_oss, &model_starcoder2, &model_stablelm, &model_cohere2, &model_exaone4,
+    &model_mixtral, &model_qwen2moe, &model_qwen3moe, &model_olmoe, &model_granitemoe,
+    &model_gpt_oss, &model_glm4_moe, &model_minimax_m2, &model_glm, &model_falcon, &model_gptneox,
+    &model_command_r, &model_granite4, &model_phi, &model_qwen2vl, &model_qwen3vl,
+    &model_qwen3vlmoe, &model_arcee, &model_nemotron, &model_hunyuan, &model_ernie4_5_moe,
+    &model_apertus, &model_bert, &model_roberta, &model_gemma_embedding, &model_nomic,
+    &model_modern, &model_jina, &model_lfm2, &model_lfm2_moe,
 };
+/* clang-format on */
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 /* Does a file of this architecture have experts? For names with and without. A wrong number of

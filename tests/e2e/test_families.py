@@ -21,7 +21,7 @@ FILES = sorted(f"families/{path.name}" for path in VECTORS.glob("families/*.gguf
 FOLDERS = sorted(f"folders/{path.parent.name}" for path in VECTORS.glob("folders/*/config.json"))
 ENCODERS = sorted(f"encoders/{path.parent.name}" for path in VECTORS.glob("encoders/*/config.json"))
 ENCODER_FILES = sorted(f"encoders/{path.name}" for path in VECTORS.glob("encoders/*.gguf"))
-RECURRENT = ("families/lfm2.gguf", "folders/lfm2")  # only on the CPU; a prefix hit needs a state
+RECURRENT = ("families/lfm2.gguf", "folders/lfm2", "families/lfm2_moe.gguf", "folders/lfm2_moe")  # only on the CPU; a prefix hit needs a state
 N_TOGETHER = 12  # tokens of a request that runs with others
 equal = {}  # (kind, model): number of equal tokens
 # Prompts are cut into chunks.

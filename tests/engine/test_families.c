@@ -127,6 +127,8 @@ static const char *const models[] = {
      * narrow, or one key head */
     "families/lfm2.gguf",
     "folders/lfm2",
+    "families/lfm2_moe.gguf",
+    "folders/lfm2_moe",
     "families/olmo2.gguf",
     "folders/olmo2",
     "families/olmo3.gguf",
@@ -154,8 +156,8 @@ static const char *const models[] = {
 };
 enum {
     N_MODELS = sizeof models / sizeof *models,
-    N_ONE_RANK = 26,
-    N_RECURRENT = 2,
+    N_ONE_RANK = 28,
+    N_RECURRENT = 4,
     N_NARROW = 16,
     N_PACKED = 23
 };

@@ -74,6 +74,7 @@ static const struct variety {
     {"cohere2", .kv_dtype = KV_DTYPE_FLOAT16, .file = "tests/vectors/families/cohere2.gguf"},
     {"lfm2", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/lfm2.gguf"},
     {"lfm2 from a folder", .kv_dtype = KV_DTYPE_FLOAT16, .file = "tests/vectors/folders/lfm2"},
+    {"lfm2_moe", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/lfm2_moe.gguf"},
     {"phi3", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/phi3.gguf"},
 };
 

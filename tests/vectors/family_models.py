@@ -373,7 +373,16 @@ def lfm2():
         **{**SMALL, "hidden_size": 40}))
 
 
-FAMILIES = {"lfm2": lfm2, "falcon": falcon, "falcon_40b": falcon_40b, "gptneox": gptneox, "gptneox_sequential": gptneox_sequential,
+def lfm2_moe():
+    """The first layer has an MLP, and is a convolution; the last one is a convolution with experts."""
+    return transformers.Lfm2MoeForCausalLM(transformers.Lfm2MoeConfig(
+        num_hidden_layers=4, num_dense_layers=1, moe_intermediate_size=48, num_experts=6, num_experts_per_tok=2,
+        routed_scaling_factor=1.0, norm_topk_prob=True, use_expert_bias=True, tie_word_embeddings=True, pad_token_id=0,
+        layer_types=["conv", "full_attention", "conv", "conv"], rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        **{**SMALL, "hidden_size": 48}))
+
+
+FAMILIES = {"lfm2": lfm2, "lfm2_moe": lfm2_moe, "falcon": falcon, "falcon_40b": falcon_40b, "gptneox": gptneox, "gptneox_sequential": gptneox_sequential,
             "qwen2_5_vl": qwen2_5_vl, "qwen3_vl": qwen3_vl, "qwen3_vl_moe": qwen3_vl_moe,
             "qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,
             "granite": granite, "olmo2": olmo2, "olmo3": olmo3, "gemma3": gemma3,

@@ -24,6 +24,7 @@ OUT = pathlib.Path(__file__).resolve().parent / "families"
 N_GREEDY = 32
 PROMPTS = [[7], [(i * 37 + 11) % V for i in range(40)]]
 FIRST_SEED = 0
+CORRECTIONS = ("e_score_correction_bias", "expert_bias")
 MIN_GAP = 0.005  # between the best and the second best logit
 MERGES = ["t h", "th e", "\u0120 the", "i n", "a n", "an d", "\u0120 a", "e r", "o n", "r e", "l l", "e ll"]
 
@@ -60,6 +61,8 @@ def randomise(model, seed):
         else:
             p.data = u * 0.5 + (0 if adds_one else 1)
     for name, b in sorted(model.named_buffers()):
+        if name.endswith("expert_bias"):
+            b.data = ((torch.rand(b.shape, generator=draw) * 2 - 1) * 0.3).bfloat16().float()
         if name.endswith("e_score_correction_bias"):
             b.data = (torch.rand(b.shape, generator=draw) * 2 - 1) * 0.3
         if name.endswith("act_fn.beta"):
@@ -135,7 +138,7 @@ def tied_rule(model):
 
 
 def corrections(model):
-    return [b for name, b in model.named_buffers() if name.endswith("e_score_correction_bias")]
+    return [b for name, b in model.named_buffers() if name.endswith(CORRECTIONS)]
 
 
 def sigmoids_tied(router_logits, model):
@@ -302,6 +305,8 @@ NAMES["lfm2"] = {**LLAMA_LIKE, "operator_norm": "attn_norm", "ffn_norm": "ffn_no
                  "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm", "feed_forward.w1": "ffn_gate",
                  "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down", "conv.conv": "shortconv.conv",
                  "conv.in_proj": "shortconv.in_proj", "conv.out_proj": "shortconv.out_proj"}
+NAMES["lfm2_moe"] = {**NAMES["lfm2"], "feed_forward.gate": "ffn_gate_inp"}
+ARCHITECTURES.update(lfm2_moe="lfm2moe")
 NEOX = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "attention.query_key_value": "attn_qkv",
         "attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"}
 FALCON = {**NEOX, "self_attention.query_key_value": "attn_qkv", "self_attention.dense": "attn_output", "ln_mlp": "attn_norm",
@@ -411,7 +416,7 @@ def add_head_norms(writer, model):
 
 def add_corrections(writer, model):
     for name, b in model.named_buffers():
-        if name.endswith("e_score_correction_bias"):
+        if name.endswith(CORRECTIONS):
             writer.add_tensor(f"blk.{name.split('.')[2]}.exp_probs_b.bias", b.numpy())
 
 
@@ -515,11 +520,17 @@ def add_keys(writer, family, c):
     if family == "gpt2":
         writer.add_layer_norm_eps(c.layer_norm_epsilon)
         return
-    if family == "lfm2":
+    if family in ("lfm2", "lfm2_moe"):
         writer.add_head_count_kv([c.num_key_value_heads if kind != "conv" else 0 for kind in c.layer_types])
         writer.add_layer_norm_rms_eps(c.norm_eps)
         writer.add_rope_freq_base(c.rope_parameters["rope_theta"])
         writer.add_shortconv_l_cache(c.conv_L_cache)
+        if family == "lfm2_moe":
+            writer.add_expert_feed_forward_length(c.moe_intermediate_size)
+            writer.add_expert_count(c.num_experts)
+            writer.add_expert_used_count(c.num_experts_per_tok)
+            writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+            writer.add_leading_dense_block_count(c.num_dense_layers)
         return
     writer.add_head_count_kv(key_heads(c))
     if "falcon" in family or "gptneox" in family:

@@ -304,6 +304,15 @@ def lfm2():
         **{**SMALL, "num_hidden_layers": 4, "intermediate_size": 60}))
 
 
+def lfm2_moe():
+    """With biases, two layers with an MLP, and weights that do not add up to 1 and are scaled."""
+    return transformers.Lfm2MoeForCausalLM(transformers.Lfm2MoeConfig(
+        num_dense_layers=2, moe_intermediate_size=16, num_experts=5, num_experts_per_tok=3, conv_bias=True, conv_L_cache=4,
+        routed_scaling_factor=1.4, norm_topk_prob=False, tie_word_embeddings=False, pad_token_id=0,
+        layer_types=["full_attention", "conv", "conv", "full_attention"], rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        **{**SMALL, "num_hidden_layers": 4, "intermediate_size": 48}))
+
+
 def qwen3moe_mixed():
     """The first layer has an MLP, which a GGUF file can represent."""
     return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
@@ -573,6 +582,7 @@ def finish_mxfp4(folder):
 # name: (model, type of its weights, largest file, changes to the folder)
 FOLDERS = {
     "lfm2": (lfm2, torch.bfloat16, "1GB", finish_lfm2),
+    "lfm2_moe": (lfm2_moe, torch.bfloat16, "1GB", None),
     "llama": (llama, torch.float32, "60KB", finish_llama),
     "mistral": (mistral, torch.bfloat16, "1GB", None),
     "ministral3": (ministral3, torch.bfloat16, "1GB", finish_ministral3),

@@ -188,7 +188,7 @@ extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gp
     model_stablelm, model_cohere2, model_mistral, model_mistral3, model_opt, model_phi3,
     model_smollm3, model_gemma4_experts, model_glm, model_command_r, model_granite4, model_phi,
     model_falcon, model_gptneox, model_arcee, model_nemotron, model_hunyuan, model_apertus,
-    model_lfm2;
+    model_lfm2, model_lfm2_moe;
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
     model_granitemoe, model_minimax_m2, model_qwen3vlmoe, model_ernie4_5_moe; /* experts.c */
 extern const struct model_family model_gpt_oss, model_glm4_moe;
