@@ -114,6 +114,10 @@ const char *http_server_socket(const struct http_server *server);
 /* Returns the value of a request header, or NULL. It is valid until the request is answered. */
 const char *http_header(const struct http_request *request, const char *name);
 
+/* Returns the value of an argument of the query, percent-decoded, or NULL; "" without a value. It
+ * is valid until the request is answered. */
+const char *http_argument(const struct http_request *request, const char *name);
+
 /* Appends the values of all headers of a name, in order, separated by commas. */
 void http_header_list(const struct http_request *request, const char *name, struct buf *out);
 

@@ -131,6 +131,16 @@ const char *http_header(const struct http_request *request, const char *name) {
     return MHD_lookup_connection_value(exchange->connection->mhd, MHD_HEADER_KIND, name);
 }
 
+const char *http_argument(const struct http_request *request, const char *name) {
+    const struct exchange *exchange = (const struct exchange *)request;
+    const char *value = NULL;
+    if (!exchange->connection) return NULL;
+    if (MHD_lookup_connection_value_n(exchange->connection->mhd, MHD_GET_ARGUMENT_KIND, name,
+                                      strlen(name), &value, NULL) != MHD_YES)
+        return NULL;
+    return value ? value : "";
+}
+
 struct header_list {
     const char *name;
     struct buf *out;
