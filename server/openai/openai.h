@@ -82,6 +82,7 @@ struct api_limits {
     bool has_chat_template;
     bool takes_system; /* the template, if there is one, shows a system message */
     bool can_infill;   /* the tokenizer has the tokens for it (tokenizer_fim) */
+    bool keeps;        /* answers can be stored: --state-dir */
     /* the model's formats of calls and reasoning; NULL: none or unknown */
     const struct tool_format *tool_format;
     /* the template has its markers, but writes calls in another form; then tool_format is NULL */
@@ -138,6 +139,9 @@ struct api_request {
     bool classifies;         /* the answer has the values of a classifier's labels, */
     bool uses_activation;    /* as probabilities rather than logits */
     const void *reading;     /* of an API that reads: for its writers, in the arena */
+    /* of /v1/responses: the answer may be fetched later; the client does not wait for it; */
+    bool stores, background;
+    const char *previous; /* the id of the response before it, in the arena; NULL: none */
     /* Ollama's: the prompt is empty; the answer says that the model is loaded, or has no vector */
     bool only_loads;
     bool echo;
@@ -337,6 +341,20 @@ struct api {
                               const struct err *err);
     /* Writes the body of an error status. */
     void (*write_error)(struct buf *out, const struct err *err, const char *request_id);
+    /* For an API whose answers may be stored, or NULL. Writes the answer as a document, with the
+     * output so far. The status is "queued", "in_progress", "cancelled", "failed" with `err`, or
+     * NULL after the end of a stream. `usage` is NULL until the end. */
+    void (*write_document)(struct buf *out, const struct api_answer *answer, const char *status,
+                           const struct api_usage *usage, const struct err *err);
+    /* Turns the document of a queued answer into that of a failed one. */
+    void (*write_broken)(struct buf *out, const char *queued, size_t length, const struct err *err);
+    /* Writes the last event of a stream, with its number, from a document. */
+    void (*write_last_event)(struct buf *out, const char *document, size_t length, int64_t number);
+    /* The field that names the answer before this one. The function writes the body with the input
+     * and output of that answer before its own input. */
+    const char *previous_field;
+    void (*write_continued)(struct buf *out, const struct json *body, const struct json *old_body,
+                            const struct json *old_answer);
     /* Writes the answer of count_path. */
     void (*write_count)(struct buf *out, int n_tokens);
     /* The same as write_error for a lack of memory, as constants: a body, and the last event of a

@@ -10,8 +10,9 @@
 /* A translated body while it is written. Functions that return a status have set `err`. */
 struct responses_translation {
     const struct json *body; /* the client's */
-    struct buf out;          /* the body of a chat so far, without the closing brace */
-    struct buf names;        /* the client's names of its fields (api_name_add) */
+    const struct api_limits *limits;
+    struct buf out;   /* the body of a chat so far, without the closing brace */
+    struct buf names; /* the client's names of its fields (api_name_add) */
     struct err *err;
 };
 
@@ -80,6 +81,21 @@ void responses_write(struct buf *out, const struct api_answer *answer, const cha
 
 /* Returns the status of an answer that ended for this reason. */
 const char *responses_status(const char *finish_reason);
+
+/* ---- stored.c ------------------------------------------------------------------------------- */
+
+/* The functions of struct api for stored responses. */
+void responses_write_document(struct buf *out, const struct api_answer *answer, const char *status,
+                              const struct api_usage *usage, const struct err *err);
+void responses_write_broken(struct buf *out, const char *queued, size_t length,
+                            const struct err *err);
+void responses_write_last_event(struct buf *out, const char *document, size_t length,
+                                int64_t number);
+void responses_write_continued(struct buf *out, const struct json *asked,
+                               const struct json *earlier, const struct json *old_answer);
+
+/* Writes the error of a response: {"code","message"}. */
+void responses_write_error(struct buf *out, const struct err *err);
 
 /* ---- events.c ------------------------------------------------------------------------------- */
 

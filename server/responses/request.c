@@ -35,6 +35,7 @@ static const struct field rows[] = {
     {"truncation", FIELD_STRING, FIELD_NOT_STORED},
     {"top_logprobs", FIELD_ANY, FIELD_NOT_STORED},
     {"background", FIELD_BOOL, FIELD_NOT_STORED},
+    {"store", FIELD_BOOL, FIELD_NOT_STORED},
     {"previous_response_id", FIELD_ANY, FIELD_NOT_STORED},
     {"conversation", FIELD_ANY, FIELD_NOT_STORED},
     {"prompt", FIELD_ANY, FIELD_NOT_STORED},
@@ -121,24 +122,40 @@ static enum status write_truncation(struct responses_translation *to) {
 
 /* ---- refusals ------------------------------------------------------------------------------- */
 
-/* Refuses fields that change the answer and need stored state, or logprobs. */
+/* Without --state-dir nothing is stored. */
+static enum status check_stored(struct responses_translation *to) {
+    const struct json *store = responses_field(to, "store");
+    bool background = json_true(responses_field(to, "background"));
+    bool previous = responses_field(to, "previous_response_id") != NULL;
+    if (!to->limits->keeps && previous) {
+        return responses_wrong(to, "previous_response_id",
+                               "is not served: nothing is stored here, so send the whole "
+                               "conversation in 'input', or start the server with --state-dir");
+    }
+    if (!to->limits->keeps && background) {
+        return responses_wrong(to, "background",
+                               "is not served: wait for the answer or stream it, or start the "
+                               "server with --state-dir");
+    }
+    if (background && store && !json_true(store)) {
+        return responses_wrong(to, "background", "needs 'store': true, or its absence");
+    }
+    return STATUS_OK;
+}
+
+/* Refuses fields that change the answer and need other services, or logprobs. */
 static enum status refuse_unserved(struct responses_translation *to) {
     static const struct {
         const char *name, *fix;
     } unserved[] = {
-        {"previous_response_id", "is not served: nothing is stored here, so send the whole "
-                                 "conversation in 'input'"},
-        {"conversation", "is not served: nothing is stored here, so send the whole conversation "
-                         "in 'input'"},
-        {"prompt", "is not served: nothing is stored here, so send 'instructions' and 'input'"},
+        {"conversation", "is not served: there are no conversations here, so send the whole "
+                         "conversation in 'input'"},
+        {"prompt", "is not served: there are no prompts here, so send 'instructions' and 'input'"},
     };
     const struct json *top = responses_field(to, "top_logprobs");
     for (size_t i = 0; i < sizeof unserved / sizeof *unserved; i++)
         if (responses_field(to, unserved[i].name))
             return responses_wrong(to, unserved[i].name, unserved[i].fix);
-    if (json_true(responses_field(to, "background"))) {
-        return responses_wrong(to, "background", "is not served: wait for the answer or stream it");
-    }
     if (top && json_number(top) != 0) {
         return responses_wrong(to, "top_logprobs",
                                "is not served on this path: use /v1/chat/completions");
@@ -158,31 +175,62 @@ static enum status translate(struct responses_translation *to) {
     }
     buf_puts(&to->out, "{");
     fields_copy(&responses_fields, to->body, &to->out);
-    if (fields_check(&responses_fields, to->body, to->err) || refuse_unserved(to) ||
-        responses_write_messages(to) || responses_write_tools(to) || write_wishes(to) ||
-        write_format(to) || write_truncation(to)) {
+    if (fields_check(&responses_fields, to->body, to->err) || check_stored(to) ||
+        refuse_unserved(to) || responses_write_messages(to) || responses_write_tools(to) ||
+        write_wishes(to) || write_format(to) || write_truncation(to)) {
         return to->err->status;
     }
     buf_puts(&to->out, "}");
     return STATUS_OK;
 }
 
+/* The members of a body that a chat does not have. */
+struct stored_wishes {
+    bool stores, background;
+    char previous[64]; /* an id; "": none */
+};
+
+/* OpenAI's servers store a response unless the body says otherwise. */
+static enum status read_wishes(struct stored_wishes *out, struct responses_translation *to) {
+    const struct json *store = responses_field(to, "store");
+    const struct json *previous = responses_field(to, "previous_response_id");
+    *out = (struct stored_wishes){.stores = to->limits->keeps && (!store || json_true(store)),
+                                  .background = json_true(responses_field(to, "background"))};
+    if (!previous) return STATUS_OK;
+    size_t length = json_length(previous);
+    if (length == 0 || length >= sizeof out->previous || !is_printable(json_text(previous), length))
+        return responses_wrong(to, "previous_response_id", "must be the id of a response");
+    memcpy(out->previous, json_text(previous), length);
+    return STATUS_OK;
+}
+
+static void store_wishes(struct api_request *request, const struct stored_wishes *wishes) {
+    request->stores = wishes->stores;
+    request->background = wishes->background;
+    if (wishes->previous[0])
+        request->previous =
+            arena_strndup(request->arena, wishes->previous, strlen(wishes->previous));
+}
+
 enum status responses_parse(struct api_request **out, struct json *body,
                             const struct api_limits *limits, struct err *err) {
-    struct responses_translation to = {.body = body, .err = err};
+    struct responses_translation to = {.body = body, .limits = limits, .err = err};
+    struct stored_wishes wishes;
     struct json *translated = NULL;
     *out = NULL;
     name_fields(&to);
     enum status status = translate(&to);
+    if (status == STATUS_OK) status = read_wishes(&wishes, &to);
     if (status == STATUS_OK)
         status = json_parse(&translated, "The body", to.out.data, to.out.length, err);
     buf_free(&to.out);
     json_free(body);
     if (status == STATUS_OK) {
         status = api_parse_chat(out, translated, limits, &api_responses, err);
-        if (status == STATUS_OK)
+        if (status == STATUS_OK) {
+            store_wishes(*out, &wishes);
             api_keep_names(*out, &to.names);
-        else
+        } else
             api_rename(err, to.names.data, to.names.length);
     }
     buf_free(&to.names);

@@ -101,7 +101,7 @@ static void write_error_text(struct buf *out, const struct err *err) {
     buf_free(&text);
 }
 
-static void write_error(struct buf *out, const struct err *err) {
+void responses_write_error(struct buf *out, const struct err *err) {
     if (!err) {
         buf_puts(out, "null");
         return;
@@ -140,11 +140,17 @@ void responses_write(struct buf *out, const struct api_answer *answer, const cha
     buf_puts(out, ",\"output\":[");
     if (output->length > 0) buf_add(out, output->data, output->length);
     buf_puts(out, "],\"error\":");
-    write_error(out, err);
+    responses_write_error(out, err);
     buf_printf(out, ",\"incomplete_details\":%s",
                is_cut ? "{\"reason\":\"max_output_tokens\"}" : "null");
     write_settings(out, request);
-    buf_puts(out, ",\"background\":false,\"store\":false,\"previous_response_id\":null,\"usage\":");
+    buf_printf(out, ",\"background\":%s,\"store\":%s,\"previous_response_id\":",
+               request->background ? "true" : "false", request->stores ? "true" : "false");
+    if (request->previous)
+        write_string(out, request->previous);
+    else
+        buf_puts(out, "null");
+    buf_puts(out, ",\"usage\":");
     write_usage(out, usage);
     buf_puts(out, "}");
 }
@@ -225,6 +231,11 @@ const struct api api_responses = {
     .receipt_place = RECEIPT_EVENT,
     .write_error_event = responses_write_failed,
     .write_error = write_error_body,
+    .write_document = responses_write_document,
+    .write_broken = responses_write_broken,
+    .write_last_event = responses_write_last_event,
+    .previous_field = "previous_response_id",
+    .write_continued = responses_write_continued,
     .write_count = write_count,
     .no_memory_body = API_NO_MEMORY,
     .no_memory_event = "event: error\ndata: {\"type\":\"error\",\"sequence_number\":0,\"code\":"
