@@ -79,7 +79,7 @@ DOORS = {
     "server/fingerprint": ["fingerprint.h"],
     "server/promises": ["promises.h"],
     "server/hub": ["hub.h"],
-    "server/app": ["app.h", "lanes.h", "metrics.h"],
+    "server/app": ["app.h", "lanes.h", "metrics.h", "promised.h"],
     "server/endpoints": ["endpoints.h"],
     "server/commands": ["commands.h"],
     "server/client": [],

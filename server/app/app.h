@@ -27,7 +27,8 @@
 
 struct app;
 struct grammar_store;
-struct live; /* endpoints/live.c */
+struct live;     /* endpoints/live.c */
+struct promises; /* promised.h */
 
 /* ---- routes --------------------------------------------------------------------------------- */
 
@@ -37,9 +38,10 @@ struct live; /* endpoints/live.c */
  * an http_request points to its route. */
 struct route {
     char path[ROUTE_PATH]; /* a path that ends in '/' includes all paths below it, except / */
-    const char *method;    /* GET includes HEAD */
+    const char *method;    /* GET includes HEAD; routes of a path may differ in it */
     /* For /openapi.json. The type of a whole answer; NULL: JSON. The members of all its JSON
      * answers, separated by spaces; NULL: they vary. */
+    const char *methods; /* for Allow, of routes that share a path; NULL: no other has it */
     const char *summary, *type, *answer_members;
     const struct field_table *fields; /* of the body, if `api` is NULL */
     const char *example;              /* of the body, if `api` is NULL, without "model" */
@@ -97,12 +99,13 @@ struct app {
     struct grammar_store *grammars;     /* shared by all requests; any worker may use it */
     struct answers answers;
     struct metrics metrics;
-    struct live *live;        /* who watches the batch */
-    struct keys keys;         /* accepted API keys; empty: none is required */
-    struct keys metrics_keys; /* of --metrics-key; empty: none is required */
-    struct keys admin_keys;   /* of --admin-key; empty: their paths are refused */
-    uint64_t key_seed[2];     /* random; for the keys' salts in the prefix cache */
-    struct buf proxies;       /* ranges of addresses of --trusted-proxies */
+    struct live *live;         /* who watches the batch */
+    struct promises *promises; /* of --state-dir; NULL: nothing is kept */
+    struct keys keys;          /* accepted API keys; empty: none is required */
+    struct keys metrics_keys;  /* of --metrics-key; empty: none is required */
+    struct keys admin_keys;    /* of --admin-key; empty: their paths are refused */
+    uint64_t key_seed[2];      /* random; for the keys' salts in the prefix cache */
+    struct buf proxies;        /* ranges of addresses of --trusted-proxies */
     /* number of seeds drawn for prompts without one; any thread may add */
     _Atomic uint64_t n_seeds;
     struct list requests; /* all running requests: struct async_request */
@@ -248,6 +251,9 @@ bool auth_accepts(const struct app *app, const struct keys *keys, const struct h
 /* Returns the entry of the request's key, or NULL if the server has no keys. */
 struct api_key *auth_key(const struct app *app, const struct http_request *http);
 
+/* Returns the entry of a digest, KEY_DIGEST_BYTES, or NULL. Any thread. */
+struct api_key *auth_key_of(const struct app *app, const void *digest);
+
 /* Writes the weights of the shares of all keys. Returns their number; 0 without keys. */
 int auth_share_weights(const struct app *app, int weights[MAX_SHARES]);
 
@@ -261,6 +267,9 @@ bool auth_is_admin(const struct app *app, const struct http_request *http);
 /* Sets the salt of the request's key in the prefix cache. It is zero without a key, if the server
  * has only one, and with --share-prefixes. */
 void auth_cache_salt(const struct app *app, const struct http_request *http, uint64_t salt[2]);
+
+/* The same for a key; NULL: none. */
+void auth_key_salt(const struct app *app, const struct api_key *key, uint64_t salt[2]);
 
 /* ---- async.c: requests that need a worker --------------------------------------------------- */
 
@@ -307,8 +316,9 @@ struct async_request {
     struct err err;       /* the error that ended it before its last run; STATUS_OK: none */
     uint64_t owner;       /* hash of the client, for fair sharing of lanes */
     int references;
-    bool running; /* in a lane: only `gone` and `cancelled` may be changed */
-    bool gone;    /* the client has left */
+    bool is_alone; /* it has no HTTP request, or had one: `stop` ends it all the same */
+    bool running;  /* in a lane: only `gone` and `cancelled` may be changed */
+    bool gone;     /* the client has left */
     /* the result is not needed: `run` ends at its next check; any thread may read it */
     atomic_bool cancelled;
 };
@@ -321,6 +331,17 @@ void async_close(struct app *app);
  * The request must be zeroed; its kind frees it. */
 void async_start(struct async_request *request, const struct async_kind *kind, struct app *app,
                  struct http_request *http);
+
+/* The same without an HTTP request, for a client with this hash. */
+void async_start_alone(struct async_request *request, const struct async_kind *kind,
+                       struct app *app, uint64_t owner);
+
+/* Makes a request that needs no worker: `stop` ends it. */
+void async_attach(struct async_request *request, const struct async_kind *kind, struct app *app,
+                  struct http_request *http);
+
+/* Takes the HTTP request from a request, which then is alone. Only in or after `done`. */
+struct http_request *async_detach(struct async_request *request);
 
 /* Runs a waiting request again. Any thread may call it. */
 void async_resume(struct async_request *request);

@@ -13,6 +13,9 @@
  * A request in a lane is cancelled if its client leaves or the server ends. If it waits there, it
  * leaves the lane immediately, else at its next check of `cancelled`. `done` follows in both cases.
  *
+ * Two kinds of requests are exceptions: one that is alone computes a promise (promised.h) and has
+ * no client; a reader of a promise (async_attach) needs no worker.
+ *
  * References are held by the lane until `done` has returned, by HTTP until the request is released,
  * by HTTP until it reports the end of the request (in either order), and by other holders that the
  * kind adds. The process ends when the list of requests is empty.
@@ -126,6 +129,7 @@ static enum lane_verdict run(struct lane_work *work) {
 /* Frees the body, which only the first run reads. */
 static void drop_body(struct async_request *request) {
     struct app *app = request->app;
+    if (!request->http) return;
     bool is_large = request->http->body_length >= LARGE_BODY;
     bool is_due = uv_is_active((uv_handle_t *)&app->trim_timer);
     if (is_large) app->trims_due = N_TRIMS;
@@ -178,6 +182,37 @@ void async_start(struct async_request *request, const struct async_kind *kind, s
     list_append(&app->requests, &request->node);
     http->app = request;
     enqueue(request, kind->lane);
+}
+
+void async_start_alone(struct async_request *request, const struct async_kind *kind,
+                       struct app *app, uint64_t owner) {
+    *request = (struct async_request){.kind = kind,
+                                      .app = app,
+                                      .owner = owner,
+                                      .references = 1,
+                                      .is_alone = true,
+                                      .running = true};
+    list_append(&app->requests, &request->node);
+    enqueue(request, kind->lane);
+}
+
+void async_attach(struct async_request *request, const struct async_kind *kind, struct app *app,
+                  struct http_request *http) {
+    assert(!http->app && kind->stop && !kind->run);
+    *request = (struct async_request){
+        .kind = kind, .app = app, .http = http, .owner = auth_client(app, http), .references = 2};
+    list_append(&app->requests, &request->node);
+    http->app = request;
+}
+
+struct http_request *async_detach(struct async_request *request) {
+    struct http_request *http = request->http;
+    assert(http && !request->running && !request->gone && request->references > 2);
+    http->app = NULL;
+    request->http = NULL;
+    request->references -= 2;
+    request->is_alone = true;
+    return http;
 }
 
 /* ---- opening and closing -------------------------------------------------------------------- */
@@ -257,7 +292,7 @@ void async_abort_all(struct app *app, const struct err *err) {
         struct async_request *request = list_entry(node, struct async_request, node);
         if (request->running)
             cancel(request, err);
-        else if (request->http && request->kind->stop)
+        else if ((request->http || request->is_alone) && request->kind->stop)
             request->kind->stop(request, err);
     }
     http_flush(app->http);

@@ -79,6 +79,15 @@ struct api_key *auth_key(const struct app *app, const struct http_request *http)
     return key ? key : keys_find(&app->admin_keys, key_of(http));
 }
 
+struct api_key *auth_key_of(const struct app *app, const void *digest) {
+    const struct keys *lists[] = {&app->keys, &app->admin_keys};
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < lists[i]->n; j++)
+            if (memcmp(lists[i]->key[j].digest, digest, KEY_DIGEST_BYTES) == 0)
+                return &lists[i]->key[j];
+    return NULL;
+}
+
 uint64_t auth_client(const struct app *app, const struct http_request *http) {
     const char *name = app->keys.n > 0 ? key_of(http) : http->client;
     return XXH3_64bits(name, strlen(name));
@@ -107,9 +116,12 @@ static bool has_several_keys(const struct app *app) {
 }
 
 void auth_cache_salt(const struct app *app, const struct http_request *http, uint64_t salt[2]) {
+    auth_key_salt(app, auth_key(app, http), salt);
+}
+
+void auth_key_salt(const struct app *app, const struct api_key *key, uint64_t salt[2]) {
     salt[0] = salt[1] = 0;
     if (app->options->access.share_prefixes || !has_several_keys(app)) return;
-    const struct api_key *key = auth_key(app, http);
     for (int i = 0; key && i < 2; i++)
         salt[i] = XXH3_64bits_withSeed(key->digest, sizeof key->digest, app->key_seed[i]);
 }

@@ -8,7 +8,7 @@
  */
 #include <sys/resource.h>
 
-#include "server/app/app.h"
+#include "server/app/promised.h"
 #include "server/commands/commands.h"
 #include "server/endpoints/endpoints.h"
 #include "server/generation/job.h"
@@ -84,6 +84,7 @@ enum status app_open(struct app *app, struct err *err) {
     list_init(&app->requests);
     app_set_limits(app);
     app_set_identity(app);
+    app->limits.keeps = app->options->state.folder != NULL;
     routes_open(app);
     app->grammars =
         grammar_store_new(app->engine, app->limits.V, (size_t)app->options->api.grammar_cache,
@@ -112,11 +113,15 @@ enum status app_open(struct app *app, struct err *err) {
     if (status) return status;
     app->scheduler = scheduler_new(&config, app->engine);
     status = start_threads(app, err);
-    return status ? status : open_http(app, err);
+    if (!status) status = promises_open(app, &reply_promises, err);
+    if (!status) status = open_http(app, err);
+    if (!status && app->promises) promises_start(app->promises);
+    return status;
 }
 
 void app_close(struct app *app) {
     if (app->http) http_server_free(app->http);
+    promises_close(app);
     kv_events_stop(app->kv_events); /* it wakes the scheduler */
     scheduler_free(app->scheduler);
     kv_events_close(app->kv_events);

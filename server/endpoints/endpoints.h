@@ -115,6 +115,13 @@ void llama_props(struct app *app, struct http_request *http);
 void llama_slots(struct app *app, struct http_request *http);
 void llama_template_start(struct app *app, struct http_request *http);
 
+/* ---- stored.c: stored responses, with --state-dir ------------------------------------------- */
+
+void stored_get(struct app *app, struct http_request *http);
+void stored_delete(struct app *app, struct http_request *http);
+/* Cancels a response. */
+void stored_post(struct app *app, struct http_request *http);
+
 /* ---- render.c: token ids of a generation, without computing it ------------------------------ */
 
 void render_start(struct app *app, struct http_request *http, const struct api *api);

@@ -182,9 +182,10 @@ static void write_security(struct buf *out, const struct app *app, const struct 
 }
 
 static void write_operation(struct buf *out, const struct app *app, const struct route *route) {
-    bool is_get = strcmp(route->method, "GET") == 0;
-    buf_printf(out, "\"%s\":{\"operationId\":\"%s_", is_get ? "get" : "post",
-               is_get ? "get" : "post");
+    const char *method = strcmp(route->method, "GET") == 0      ? "get"
+                         : strcmp(route->method, "DELETE") == 0 ? "delete"
+                                                                : "post";
+    buf_printf(out, "\"%s\":{\"operationId\":\"%s_", method, method);
     write_name(out, route->path);
     buf_puts(out, "\"");
     if (route->summary) buf_printf(out, ",\"summary\":\"%s\"", route->summary);

@@ -31,7 +31,7 @@ static void write_prompts(struct render_request *request) {
 static enum async_next render(struct async_request *async) {
     struct render_request *request = (struct render_request *)async;
     struct generation_job *job = &request->job;
-    enum async_next next = job_run(job, async->http);
+    enum async_next next = job_run(job, async->http->body, async->http->body_length);
     if (next != ASYNC_ANSWER) return next;
     for (int i = 0; i < job->n_prompts && !job->err.status; i++) {
         scheduler_check_fits(async->app->scheduler, &job->prompts[i].generation, &job->err);
@@ -76,6 +76,7 @@ static void start(struct app *app, struct http_request *http, const struct api *
     struct render_request *request = mem_calloc(1, sizeof *request);
     request->job = (struct generation_job){.app = app,
                                            .api = api,
+                                           .key = auth_key(app, http),
                                            .abandoned = &request->answer.async.cancelled,
                                            .claim.resume = resume};
     request->counts = counts;

@@ -65,6 +65,8 @@ static void on_drain(struct app *app, struct http_request *http) {
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
+#define STORED_METHODS "GET, HEAD, POST, DELETE, OPTIONS"
+
 static const struct route fixed_routes[] = {
     {"/v1/models", "GET", .answer = on_models, .summary = "Lists the names of the model",
      .answer_members = "object data"},
@@ -125,6 +127,16 @@ static const struct route fixed_routes[] = {
      .answer_members = "status requests delay_s timeout_s"},
 };
 
+/* Of a server with --state-dir, after all others: their path is the beginning of others. */
+static const struct route stored_routes[] = {
+    {"/v1/responses/", "GET", .answer = stored_get, .methods = STORED_METHODS,
+     .summary = "Returns a stored response, or its events with stream=true"},
+    {"/v1/responses/", "DELETE", .answer = stored_delete, .methods = STORED_METHODS,
+     .summary = "Deletes a stored response", .answer_members = "id object deleted"},
+    {"/v1/responses/", "POST", .answer = stored_post, .methods = STORED_METHODS,
+     .summary = "Cancels a background response: {id}/cancel", .answer_members = "id object status"},
+};
+
 /* The route of unknown paths. */
 static const struct route nowhere = {.path = ""};
 
@@ -166,6 +178,8 @@ void routes_open(struct app *app) {
         snprintf(counting.path, ROUTE_PATH, "%s", api_at(i)->count_path);
         add_route(app, &counting);
     }
+    for (size_t i = 0; app->limits.keeps && i < sizeof stored_routes / sizeof *stored_routes; i++)
+        add_route(app, &stored_routes[i]);
     openapi_write(&app->openapi, app);
 }
 
@@ -176,17 +190,21 @@ void routes_close(struct app *app) {
     buf_free(&app->openapi);
 }
 
-/* Returns the route of a canonical path. */
-static const struct route *find_route(const struct app *app, const char *path) {
+/* Returns the route of a canonical path, of several the one with the method if there is one. */
+static const struct route *find_route(const struct app *app, const char *path, const char *method) {
+    const struct route *first = NULL;
     assert(app->routes);
     for (int i = 0; i < app->n_routes; i++) {
         const char *known = app->routes[i].path;
         size_t n = strlen(known);
         bool fits = n > 1 && known[n - 1] == '/' ? strncmp(known, path, n) == 0 && path[n] != 0
                                                  : strcmp(known, path) == 0;
-        if (fits) return &app->routes[i];
+        if (!fits) continue;
+        if (!app->routes[i].methods || strcmp(app->routes[i].method, method) == 0)
+            return &app->routes[i];
+        if (!first) first = &app->routes[i];
     }
-    return &nowhere;
+    return first ? first : &nowhere;
 }
 
 /* Monitors send such requests every second. */
@@ -254,6 +272,7 @@ static enum status refuse_generation(struct app *app, struct err *err) {
 }
 
 static const char *methods_of(const struct route *route) {
+    if (route->methods) return route->methods;
     return strcmp(route->method, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
 }
 
@@ -273,6 +292,14 @@ static enum status check_key(const struct app *app, const struct http_request *h
                    route->monitored ? "metrics" : "API");
 }
 
+static const char *unknown_hint(const char *path) {
+    if (strncmp(path, "/v1/responses/", 14) == 0)
+        return " Responses are stored by a server with --state-dir.";
+    return strncmp(path, "/v1/", 4) == 0 ? " This server generates text: POST /v1/chat/completions "
+                                           "or /v1/completions."
+                                         : "";
+}
+
 static enum status check_headers(struct app *app, const struct http_request *http,
                                  const struct route *route, const char **allow, struct err *err) {
     if (check_key(app, http, route, err)) return err->status;
@@ -280,17 +307,16 @@ static enum status check_headers(struct app *app, const struct http_request *htt
         return err_set(err, STATUS_NOT_IMPLEMENTED, NULL, "%s", ollama_unserved(http->path));
     if (!is_served(route)) { /* OpenAI's clients show the message for unsupported paths */
         return err_set(err, STATUS_NOT_FOUND, NULL, "Unknown path %.200s.%s", http->target,
-                       strncmp(http->path, "/v1/", 4) == 0
-                           ? " This server generates text: POST /v1/chat/completions or "
-                             "/v1/completions."
-                           : "");
+                       unknown_hint(http->path));
     }
     bool is_get = strcmp(route->method, "GET") == 0;
     bool is_head = is_get && strcmp(http->method, "HEAD") == 0;
     if (strcmp(route->method, http->method) != 0 && !is_head) {
         *allow = methods_of(route);
+        const char *taken = is_get ? "GET, HEAD" : route->method;
+        if (route->methods) taken = route->methods;
         return err_set(err, STATUS_METHOD_NOT_ALLOWED, NULL, "%s takes %s, not %.20s.",
-                       http->target, is_get ? "GET, HEAD" : route->method, http->method);
+                       http->target, taken, http->method);
     }
     if (check_body_type(http, err)) return err->status;
     if (!route->generates) return STATUS_OK;
@@ -305,7 +331,7 @@ static bool set_route(const struct app *app, struct http_request *http) {
     assert(!http->route);
     canonical(http->target, path);
     if (strcmp(path, http->path) != 0 && !http_set_path(http, path)) return false;
-    http->route = find_route(app, http->path);
+    http->route = find_route(app, http->path, http->method);
     return true;
 }
 
@@ -434,7 +460,7 @@ static const char *method_name(const char *method) {
 /* Returns the route, also of a request that was refused before its canonical path was set. */
 static const struct route *route_of(const struct app *app, const struct http_request *http) {
     char path[MAX_PATH];
-    return http->route ? http->route : find_route(app, canonical(http->target, path));
+    return http->route ? http->route : find_route(app, canonical(http->target, path), http->method);
 }
 
 /* Writes the access log. Probes and scrapes arrive every second: they are not counted, and are

@@ -53,14 +53,15 @@ static void fail(struct generation_job *job, enum finish finish) {
 /* Counts the bytes that a token adds to a whole answer. Fails as answer_reserve does. The chunks of
  * a stream are sent immediately and are not counted. */
 static enum status count_token(struct generation_job *job, const struct event *event) {
-    enum { PIECE_BYTES = 64 << 10, LOGPROB_BYTES = 100, ID_BYTES = 11 };
+    enum { PIECE_BYTES = 64 << 10, LOGPROB_BYTES = 100, ID_BYTES = 11, EVENT_BYTES = 256 };
     const struct api_request *request = job->request;
     size_t length, before = job->answer_bytes;
-    bool is_kept = job->api->keeps_answer || job->receipt.is_made;
+    bool is_kept = job->api->keeps_answer || job->receipt.is_made || job->is_promised;
     bool is_sent = request->stream && !is_kept;
     if (is_sent || event->kind != EVENT_TOKEN) return STATUS_OK;
     tokenizer_token_bytes(engine_tokenizer(job->app->engine), event->sampled.id, &length);
     job->answer_bytes += length;
+    if (request->stream && job->is_promised) job->answer_bytes += EVENT_BYTES;
     if (request->return_token_ids) job->answer_bytes += ID_BYTES;
     if (job->receipt.is_made) job->answer_bytes += ID_BYTES;
     if (request->sampling.n_logprobs >= 0)
@@ -163,7 +164,7 @@ static void submit_more(struct generation_job *job) {
     while (!job->cancelled && !job->err.status && may_submit(job)) {
         struct generation *g = &job->prompts[job->n_submitted].generation;
         g->received_ns = job->prompts[0].generation.received_ns;
-        g->is_admitted = job->n_submitted > 0;
+        g->is_admitted = job->n_submitted > 0 || job->past;
         if (scheduler_submit(job->app->scheduler, g, &job->err)) return;
         job->n_reading += g->n_prompt;
         job->n_submitted++;
@@ -219,6 +220,7 @@ enum status job_submit(struct generation_job *job, uint64_t received_ns) {
     for (int i = 0; i < job->n_prompts && !job->api->reads && !job->err.status; i++) {
         struct generation *g = &job->prompts[i].generation;
         g->received_ns = received_ns;
+        g->is_admitted = job->past != NULL;
         if (!scheduler_submit(job->app->scheduler, g, &job->err)) job->n_running++;
     }
     if (job->err.status) job_cancel(job);
@@ -262,6 +264,7 @@ void job_clear(struct generation_job *job) {
         buf_free(&run->text);
     }
     mem_free(job->prompts);
+    buf_free(&job->body);
     buf_free(&job->ignored);
     answer_release(&job->app->answers, &job->share);
     job_clear_receipt(job);
@@ -294,6 +297,8 @@ struct api_answer job_answer(const struct generation_job *job) {
                                .limits = &job->app->limits};
 }
 
+/* The counts of cached tokens and drafts depend on load, so they are 0 in an answer that may be
+ * computed twice. */
 struct api_usage job_usage(const struct generation_job *job) {
     const struct prompt_run *run = job->prompts; /* the first of several prompts */
     uint64_t now = now_ns(), received = run->generation.received_ns;
@@ -303,12 +308,12 @@ struct api_usage job_usage(const struct generation_job *job) {
         .generation_ns = now - first,
         .prompt_tokens = job->prompt_tokens,
         .completion_tokens = job->completion_tokens,
-        .cached_tokens = job->cached_tokens,
+        .cached_tokens = job->is_promised ? 0 : job->cached_tokens,
         .has_reasoning = job->format.reasoning != NULL,
         .reasoning_tokens = job->reasoning_tokens,
         .predicts = job->request->predicts,
-        .predicted_held = job->predicted_held,
-        .predicted_refused = job->predicted_refused,
+        .predicted_held = job->is_promised ? 0 : job->predicted_held,
+        .predicted_refused = job->is_promised ? 0 : job->predicted_refused,
     };
 }
 

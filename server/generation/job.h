@@ -97,6 +97,14 @@ struct job_receipt {
     struct hash_waiter waiter; /* its `resume` is NULL if the job's thread may block */
 };
 
+/* A promise of an earlier process: its answer gets the same id, time and seeds. */
+struct job_past {
+    char id[64];
+    int64_t created;
+    const char *seeds; /* [n_seeds] 8 bytes each, little endian */
+    int n_seeds;
+};
+
 struct generation_job {
     struct app *app;
     const struct api *api;
@@ -135,7 +143,11 @@ struct generation_job {
     struct thought_limit thoughts; /* of all answers */
     int32_t *forced_ids;           /* the tokens of this limit, or NULL */
     char id[64];                   /* the request's id, for the log; outlives `request` */
-    struct buf ignored; /* names of the wishes that the template does not know, or empty */
+    /* with --state-dir: */
+    bool is_promised;            /* its answer is kept: no byte depends on load */
+    struct buf body;             /* of the request, with the input that it continues; or empty */
+    const struct job_past *past; /* or NULL */
+    struct buf ignored;          /* names of the wishes that the template does not know, or empty */
 };
 
 /* ---- choice.c ------------------------------------------------------------------------------- */
@@ -241,8 +253,9 @@ enum job_progress job_compile(struct generation_job *job);
 /* Does both, on the only thread that compiles. */
 void job_prepare(struct generation_job *job, struct json *body);
 
-/* One run on a worker for an HTTP request: job_read with its body, later job_compile. */
-enum async_next job_run(struct generation_job *job, const struct http_request *http);
+/* One run on a worker: job_read with the body of an HTTP request or of a promise, later
+ * job_compile. */
+enum async_next job_run(struct generation_job *job, const char *body, size_t length);
 
 /* Has the job's client left? Sets job->err if so. Any thread may call it. */
 bool job_is_abandoned(struct generation_job *job);
@@ -278,6 +291,9 @@ void job_clear(struct generation_job *job);
 int job_name_ignored(const struct generation_job *job, struct http_field *field);
 
 /* ---- reply.c: HTTP requests that generate --------------------------------------------------- */
+
+/* Computes promises of an earlier process, and ends computations, for server/app/promised.h. */
+extern const struct promise_runner reply_promises;
 
 /* Starts a complete request: parses and tokenises it on a worker, submits it, and answers as tokens
  * arrive. */

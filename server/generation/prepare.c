@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/app/promised.h"
 #include "server/generation/job.h"
 #include "server/generation/prompt.h"
 #include "server/json/json.h"
@@ -353,11 +354,31 @@ static enum status check_priority(struct generation_job *job) {
                    key->best_priority, job->request->priority);
 }
 
+/* A promise of an earlier process keeps its id and time. */
+static void use_past(struct generation_job *job) {
+    struct api_request *request = job->request;
+    if (!job->past) return;
+    memcpy(request->id, job->past->id, sizeof request->id);
+    request->created = job->past->created;
+}
+
+/* Its seeds were drawn when it was new. */
+static void use_past_seeds(struct generation_job *job) {
+    const struct job_past *past = job->past;
+    for (int i = 0; past && i < min_int(job->n_prompts, past->n_seeds); i++) {
+        uint64_t seed = 0;
+        for (int k = 0; k < 8; k++)
+            seed |= (uint64_t)(unsigned char)past->seeds[8 * i + k] << (8 * k);
+        job->prompts[i].generation.sampling.seed = seed;
+    }
+}
+
 static enum job_progress read_body(struct generation_job *job, struct json *body) {
     job_keep_body(job, body);
     if (job->api->parse(&job->request, body, &job->app->limits, &job->err)) return JOB_PREPARED;
     struct api_request *request = job->request;
     if (job->created_s) request->created = job->created_s;
+    use_past(job);
     memcpy(job->id, request->id, sizeof job->id);
     if (job->api->state_size > 0) job->state = mem_calloc(1, job->api->state_size);
     if (refuse_text(job, &job->err) || check_priority(job)) return JOB_PREPARED;
@@ -365,6 +386,7 @@ static enum job_progress read_body(struct generation_job *job, struct json *body
     set_format(job);
     if (!job->api->reads) prompt_list_ignored(job->app->engine, request, &job->ignored);
     prepare_prompts(job);
+    use_past_seeds(job);
     if (!job->err.status) job_keep_settings(job);
     if (!job->err.status) job_limit_thoughts(job, &job->err);
     api_request_drop_tree(request);
@@ -389,15 +411,19 @@ void job_prepare(struct generation_job *job, struct json *body) {
     (void)progress;
 }
 
-static enum job_progress begin(struct generation_job *job, const struct http_request *http) {
+static enum job_progress begin(struct generation_job *job, const char *text, size_t length) {
     struct json *body;
-    if (json_parse_strict(&body, "The body", http->body, http->body_length, &job->err))
+    if (json_parse_strict(&body, "The body", text, length, &job->err)) return JOB_PREPARED;
+    const struct continuation to = {job->app, job->api, job->key};
+    if (!job->past && promise_continue(&to, &body, &job->body, &job->err)) {
+        json_free(body);
         return JOB_PREPARED;
+    }
     return job_read(job, body);
 }
 
-enum async_next job_run(struct generation_job *job, const struct http_request *http) {
-    switch (job->request ? job_compile(job) : begin(job, http)) {
+enum async_next job_run(struct generation_job *job, const char *body, size_t length) {
+    switch (job->request ? job_compile(job) : begin(job, body, length)) {
     case JOB_UNCOMPILED:
         return ASYNC_COMPILE;
     case JOB_WAITS:

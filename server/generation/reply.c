@@ -18,15 +18,7 @@
 #include <string.h>
 
 #include "config/json.h"
-#include "server/generation/job.h"
-
-struct reply {
-    struct async_request async; /* must be first: http_request.app points here */
-    struct generation_job job;
-    struct buf out; /* bytes to send to the client */
-    bool answered;  /* the full response was queued */
-    bool streaming; /* the stream's headers were sent */
-};
+#include "server/generation/reply.h"
 
 static struct reply *reply_of(struct generation_job *job) {
     return list_entry(job, struct reply, job);
@@ -34,9 +26,15 @@ static struct reply *reply_of(struct generation_job *job) {
 
 /* ---- bytes for the client ------------------------------------------------------------------- */
 
-static void push(struct reply *reply) {
-    http_stream_write(reply->async.http, reply->out.data, reply->out.length);
+/* Returns false if memory is short. */
+static bool push(struct reply *reply) {
+    bool ok = true;
+    if (reply->promised)
+        ok = promised_add(reply->promised, &reply->out);
+    else
+        http_stream_write(reply->async.http, reply->out.data, reply->out.length);
     buf_clear(&reply->out);
+    return ok;
 }
 
 /* Uses the generation's id as the answer's id, unless the client has set one. */
@@ -54,13 +52,6 @@ static void begin_stream(struct reply *reply) {
     http_stream_begin(reply->async.http, 200, api->stream_type, api->keep_alive, fields, n);
     reply->streaming = true;
 }
-
-/* Arguments for writing text to reply->out. */
-struct reply_text {
-    struct reply *reply;
-    const struct prompt_run *run; /* for a chunk */
-    struct choice *choice;
-};
 
 /* Both may hold memory that was allocated by the writer that failed. */
 static void drop_out(void *text) {
@@ -90,12 +81,11 @@ static void write_chunk(void *arg) {
 /* Returns false if memory is short. */
 static bool send_chunk(struct reply *reply, const struct prompt_run *run, struct choice *choice) {
     struct reply_text text = {reply, run, choice};
-    assert(reply->streaming && !reply->answered);
+    assert((reply->streaming || reply->promised) && !reply->answered);
     if (!mem_run(write_chunk, drop_out, &text)) return false;
     choice->announced = true;
     choice_clear(choice);
-    push(reply);
-    return true;
+    return push(reply);
 }
 
 static void write_whole(void *arg) {
@@ -121,6 +111,7 @@ static bool send_answer(struct reply *reply) {
     struct reply_text text = {.reply = reply};
     assert(!reply->answered);
     if (!mem_run(write_whole, drop_out, &text)) return false;
+    if (reply->promised) return reply_keep_answer(reply);
     reply->answered = true;
     if (reply->streaming) {
         push(reply);
@@ -142,10 +133,14 @@ static void write_error_event(void *arg) {
 
 /* Answers with job->err; if a stream has begun, as its last event. */
 static void send_error(struct reply *reply) {
-    const char *no_memory = reply->job.api->no_memory_event;
     struct reply_text text = {.reply = reply};
     assert(reply->job.err.status && !reply->answered);
     reply->answered = true;
+    if (reply->promised) {
+        reply_keep_error(reply, write_error_event, drop_out);
+        return;
+    }
+    const char *no_memory = reply->job.api->no_memory_event;
     if (!reply->streaming) {
         respond_error(reply->async.http, &reply->job.err, NULL);
         return;
@@ -259,7 +254,12 @@ static const struct job_listener listener = {on_choice, on_end, on_idle};
 /* ---- life of a request ---------------------------------------------------------------------- */
 
 static enum async_next prepare(struct async_request *async) {
-    return job_run(&((struct reply *)async)->job, async->http);
+    struct reply *reply = (struct reply *)async;
+    const struct http_request *http = async->http;
+    if (!http) return reply_run_restored(reply);
+    enum async_next next = job_run(&reply->job, http->body, http->body_length);
+    reply_keep_body(reply);
+    return next;
 }
 
 static void resume(struct grammar_claim *claim) {
@@ -286,6 +286,7 @@ static void undo_prepare(struct async_request *async) {
 /* Ends the request early, with an error for the client; NULL: the client has left. */
 static void stop(struct async_request *async, const struct err *err) {
     struct reply *reply = (struct reply *)async;
+    if (async->is_alone && !reply->promised) return; /* it has ended */
     job_cancel(&reply->job);
     if (err && !reply->answered) {
         reply->job.err = *err;
@@ -300,7 +301,8 @@ static void begin(struct async_request *async) {
     struct app *app = async->app;
     assert(app->n_preparing > 0);
     app->n_preparing--;
-    if (async->gone) {
+    list_detach(&reply->idempotent.node);
+    if (async->gone || !reply_adopt(reply)) {
         async_release_http(async);
         return;
     }
@@ -308,7 +310,9 @@ static void begin(struct async_request *async) {
     if (!job->err.status && app->aborted) {
         err_set(&job->err, STATUS_UNAVAILABLE, NULL, "The server is shutting down.");
     }
-    if (!job->err.status) job_submit(job, async->http->received_ns);
+    uint64_t received_ns = async->http ? async->http->received_ns : now_ns();
+    if (!job->err.status) reply_promise(reply);
+    if (!job->err.status) job_submit(job, received_ns);
     app->metrics.refused_overload += job->err.status == STATUS_OVERLOADED;
     for (int i = 0; i < job->n_prompts && !job->err.status; i++) {
         metrics_observe(&app->metrics, HISTOGRAM_N, job->request->n);
@@ -318,6 +322,8 @@ static void begin(struct async_request *async) {
     if (job->err.status) {
         send_error(reply);
         async_release_http(async);
+    } else if (reply->promised) {
+        reply_begin_promise(reply);
     } else if (job->request->stream) {
         begin_stream(reply);
     }
@@ -343,21 +349,25 @@ static int log_fields_of(const struct async_request *async, struct log_field *fi
 
 static void free_reply(struct async_request *async) {
     struct reply *reply = (struct reply *)async;
-    if (reply->job.key) key_end(reply->job.key);
+    assert(!reply->promised);
+    if (reply->counts_key) key_end(reply->job.key);
+    list_detach(&reply->idempotent.node);
     job_clear(&reply->job);
     buf_free(&reply->out);
+    buf_free(&reply->text);
     mem_free(reply);
 }
 
-void reply_start(struct app *app, struct http_request *http, const struct api *api) {
-    static const struct async_kind kind = {.lane = LANE_PREPARE,
-                                           .run = prepare,
-                                           .done = begin,
-                                           .stop = stop,
-                                           .leave = leave,
-                                           .undo = undo_prepare,
-                                           .log_fields = log_fields_of,
-                                           .free = free_reply};
+static const struct async_kind kind = {.lane = LANE_PREPARE,
+                                       .run = prepare,
+                                       .done = begin,
+                                       .stop = stop,
+                                       .leave = leave,
+                                       .undo = undo_prepare,
+                                       .log_fields = log_fields_of,
+                                       .free = free_reply};
+
+static struct reply *reply_new(struct app *app, const struct api *api) {
     struct reply *reply = mem_calloc(1, sizeof *reply);
     reply->job = (struct generation_job){.app = app,
                                          .api = api,
@@ -365,9 +375,30 @@ void reply_start(struct app *app, struct http_request *http, const struct api *a
                                          .abandoned = &reply->async.cancelled,
                                          .claim.resume = resume,
                                          .receipt.waiter.resume = resume_hashed};
+    return reply;
+}
+
+void reply_start(struct app *app, struct http_request *http, const struct api *api) {
+    struct idempotent_request asked = {.text = ""};
+    if (app->promises && repeat_answer(app, http, api, &asked)) return;
+    struct reply *reply = reply_new(app, api);
+    reply->idempotent = asked;
+    if (asked.text[0]) list_append(&app->promises->preparing, &reply->idempotent.node);
     reply->job.key = auth_key(app, http);
+    reply->counts_key = reply->job.key != NULL;
     if (reply->job.key) key_begin(reply->job.key);
     auth_cache_salt(app, http, reply->job.key_salt);
     app->n_preparing++;
     async_start(&reply->async, &kind, app, http);
+}
+
+void reply_restore(struct promised *promised) {
+    struct app *app = promised->promises->app;
+    struct reply *reply = reply_new(app, NULL);
+    reply->promised = promised;
+    reply->entry = promised->entry;
+    reply->is_restored = true;
+    promised->runner = reply;
+    app->n_preparing++;
+    async_start_alone(&reply->async, &kind, app, promised->entry.number);
 }

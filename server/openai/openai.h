@@ -139,8 +139,7 @@ struct api_request {
     bool classifies;         /* the answer has the values of a classifier's labels, */
     bool uses_activation;    /* as probabilities rather than logits */
     const void *reading;     /* of an API that reads: for its writers, in the arena */
-    /* of /v1/responses: the answer may be fetched later; the client does not wait for it; */
-    bool stores, background;
+    bool stores, background; /* /v1/responses: the answer is kept; its client does not wait */
     const char *previous; /* the id of the response before it, in the arena; NULL: none */
     /* Ollama's: the prompt is empty; the answer says that the model is loaded, or has no vector */
     bool only_loads;

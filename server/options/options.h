@@ -61,6 +61,10 @@ struct options {
         int idle_s;    /* the process ends after this time without requests; 0: never */
     } drain;
     struct {
+        const char *folder; /* of the journal of promises; NULL: nothing is kept */
+        int64_t size;       /* limit of its files in bytes */
+    } state;
+    struct {
         enum log_level level;
         enum log_format format;
     } log;

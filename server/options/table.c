@@ -257,6 +257,10 @@ const struct option option_table[] = {
      "time after SIGTERM in which the port stays open and generations get 503"},
     {"drain-timeout", "SECONDS", OPTION_INT, AT(drain.timeout_s), "30", 0, 86400, NULL, SERVE,
      "HTTP", "time for running requests to finish after --drain-delay"},
+    {"state-dir", "FOLDER", OPTION_TEXT, AT(state.folder), NULL, 0, 0, NULL, SERVE, "HTTP",
+     "keep stored responses and requests with an Idempotency-Key there, also after a crash"},
+    {"state-size", "SIZE", OPTION_SIZE, AT(state.size), "1GiB", KIB *KIB, TIB, NULL, SERVE, "HTTP",
+     "limit of --state-dir; the answers that were finished first are deleted first"},
     {"exit-when-idle", "SECONDS", OPTION_INT, AT(drain.idle_s), "0", 0, 1 << 30, NULL, SERVE,
      "HTTP", "end after this time without requests, for socket activation; 0: never"},
 

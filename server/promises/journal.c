@@ -261,14 +261,19 @@ enum status journal_open(struct journal **out, const struct journal_config *conf
     return STATUS_OK;
 }
 
-void journal_close(struct journal *journal) {
-    struct journal_write *write;
-    if (!journal) return;
+void journal_finish(struct journal *journal) {
+    assert(!journal->closes);
     pthread_mutex_lock(&journal->mutex);
     journal->closes = true;
     pthread_cond_signal(&journal->wake);
     pthread_mutex_unlock(&journal->mutex);
     pthread_join(journal->thread, NULL);
+}
+
+void journal_close(struct journal *journal) {
+    struct journal_write *write;
+    if (!journal) return;
+    if (!journal->closes) journal_finish(journal);
     while ((write = journal_take(journal))) journal_write_free(write);
     free_journal(journal);
 }

@@ -104,6 +104,9 @@ enum status journal_open(struct journal **out, const struct journal_config *conf
 /* Writes what is queued, ends the thread, unlocks the folder. NULL is allowed. */
 void journal_close(struct journal *journal);
 
+/* Waits until all pushed writes are done. Nothing may be pushed afterwards. */
+void journal_finish(struct journal *journal);
+
 /* Returns a number for a new promise. Any thread. */
 uint64_t journal_number(struct journal *journal);
 

@@ -1,0 +1,158 @@
+/* Stored responses: GET and DELETE /v1/responses/{id}, POST /v1/responses/{id}/cancel. A client
+ * sees only the responses of its own key. */
+#include <assert.h>
+#include <string.h>
+
+#include "server/app/promised.h"
+#include "server/endpoints/endpoints.h"
+
+#define STORED_PATH "/v1/responses/"
+
+/* A response that a client names. */
+struct stored {
+    char id[RECORD_MAX_ID + 1];
+    struct promise_entry entry;
+    struct promised *live; /* or NULL */
+};
+
+/* ---- finding -------------------------------------------------------------------------------- */
+
+static enum status unknown(const struct http_request *http, struct err *err) {
+    return err_set(err, STATUS_NOT_FOUND, NULL,
+                   "There is no response '%.100s' of this key: it was not stored, was deleted, or "
+                   "was evicted to make room (--state-size).",
+                   http->path + strlen(STORED_PATH));
+}
+
+/* Reads the id from the path, which ends with `action` after it. */
+static bool read_id(const struct http_request *http, const char *action, char *id, size_t size) {
+    const char *name = http->path + strlen(STORED_PATH);
+    size_t length = strlen(name), n = strlen(action);
+    if (length <= n || length - n >= size || strcmp(name + length - n, action) != 0) return false;
+    memcpy(id, name, length - n);
+    id[length - n] = 0;
+    return strchr(id, '/') == NULL;
+}
+
+static enum status find(const struct app *app, const struct http_request *http, const char *action,
+                        struct stored *out, struct err *err) {
+    const struct promises *promises = app->promises;
+    assert(promises && strncmp(http->path, STORED_PATH, strlen(STORED_PATH)) == 0);
+    *out = (struct stored){.live = NULL};
+    if (!read_id(http, action, out->id, sizeof out->id) ||
+        !journal_find_id(promises->journal, promise_key(app, http), out->id, &out->entry))
+        return unknown(http, err);
+    out->live = promised_find(promises, out->entry.number);
+    return out->live || out->entry.is_finished ? STATUS_OK : promise_lost(err);
+}
+
+static void refuse(struct http_request *http, const struct err *err) {
+    respond_error(http, err, NULL);
+    http_release(http);
+}
+
+/* ---- GET ------------------------------------------------------------------------------------ */
+
+static bool wants_stream(const struct http_request *http) {
+    const char *value = http_argument(http, "stream");
+    bool is_set = value && (strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0);
+    return is_set && strcmp(http->method, "GET") == 0;
+}
+
+void stored_get(struct app *app, struct http_request *http) {
+    struct err err = {0};
+    struct stored stored;
+    bool is_stream = wants_stream(http);
+    struct reader_wish wish = {.form = is_stream ? READER_STREAM : READER_NOW, .after = -1};
+    if (find(app, http, "", &stored, &err) ||
+        (is_stream && reader_after(http, &wish.after, &err))) {
+        refuse(http, &err);
+    } else if (stored.live) {
+        reader_start(stored.live, http, NULL, &wish);
+    } else {
+        const struct fetch_wish fetch = {
+            .id = stored.id, .is_stream = is_stream, .after = wish.after};
+        fetch_start(app, http, &stored.entry, &fetch);
+    }
+}
+
+/* ---- DELETE --------------------------------------------------------------------------------- */
+
+/* It is answered when the journal has forgotten the response. */
+struct deletion {
+    struct async_request async; /* must be first: http_request.app points here */
+    struct buf body;
+};
+
+static void answer_deletion(struct async_request *async) {
+    struct deletion *deletion = (struct deletion *)async;
+    respond_json(async->http, &deletion->body);
+}
+
+static void stop_deletion(struct async_request *async, const struct err *err) {
+    if (err && async->http) respond_error(async->http, err, NULL);
+    async_release_http(async);
+}
+
+static void free_deletion(struct async_request *async) {
+    buf_free(&((struct deletion *)async)->body);
+    mem_free(async);
+}
+
+void stored_delete(struct app *app, struct http_request *http) {
+    static const struct async_kind kind = {
+        .done = answer_deletion, .stop = stop_deletion, .free = free_deletion};
+    struct err err = {0};
+    struct stored stored;
+    if (find(app, http, "", &stored, &err)) {
+        refuse(http, &err);
+        return;
+    }
+    struct deletion *deletion = mem_calloc(1, sizeof *deletion);
+    const struct record removed = {.kind = RECORD_REMOVED, .promise = stored.entry.number};
+    buf_printf(&deletion->body, "{\"id\":\"%s\",\"object\":\"response\",\"deleted\":true}",
+               stored.id);
+    struct promises_ticket *ticket = promises_ticket_new(app->promises, NULL, &removed);
+    async_attach(&deletion->async, &kind, app, http);
+    promises_push(ticket, &deletion->async);
+    if (stored.live) promised_forget(stored.live);
+}
+
+/* ---- POST .../cancel ------------------------------------------------------------------------ */
+
+static enum status check_cancel(const struct promised *live, struct err *err) {
+    if (!live->runner && !live->has_ended) {
+        err->retry_after_s = 1;
+        return err_set(err, STATUS_OVERLOADED, NULL,
+                       "The response waits for its start after the server's: try again.");
+    }
+    if (live->record.flags & RECORD_BACKGROUND) return STATUS_OK;
+    return err_set(err, STATUS_INVALID_REQUEST, NULL,
+                   "Only a response with 'background': true can be cancelled: close the connection "
+                   "of another one.");
+}
+
+static void cancel_live(struct app *app, struct http_request *http, struct promised *live) {
+    const struct reader_wish wish = {.form = READER_WHOLE, .after = -1};
+    struct err err = {0};
+    if (check_cancel(live, &err)) {
+        refuse(http, &err);
+        return;
+    }
+    bool runs = !live->has_ended;
+    reader_start(live, http, NULL, &wish);
+    if (runs) app->promises->calls->cancel(live);
+}
+
+void stored_post(struct app *app, struct http_request *http) {
+    struct err err = {0};
+    struct stored stored;
+    if (find(app, http, "/cancel", &stored, &err)) {
+        refuse(http, &err);
+    } else if (stored.live) {
+        cancel_live(app, http, stored.live);
+    } else {
+        const struct fetch_wish fetch = {.id = stored.id, .after = -1};
+        fetch_start(app, http, &stored.entry, &fetch);
+    }
+}
