@@ -28,6 +28,7 @@ static void begin(int n_blocks, int max_seqs, int max_rows, int max_logit_rows, 
     list_init(&waiting);
     n_made = 0;
     view = (struct plan_view){.running = &running,
+                              .most_drafts = MAX_COST_ROWS,
                               .waiting = &waiting,
                               .pool = &pool,
                               .shares = &shares,
