@@ -25,7 +25,7 @@
 
 enum { MAX_LISTED = JOURNAL_MAX_PROMISES, LEAST_STARTED = 4 };
 
-/* A write and who is told about it. */
+/* A write, and the request that waits for it. */
 struct promises_ticket {
     struct promises *promises;
     struct promised *promised; /* or NULL */
@@ -47,7 +47,7 @@ void promised_free(struct promised *promised) {
     mem_free(promised);
 }
 
-/* Frees a promise that nobody needs. */
+/* Frees a promise after its last use. */
 static void settle(struct promised *promised) {
     bool is_over = promised->has_ended || promised->is_dropped;
     if (is_over && promised->n_writes == 0 && promised->readers.n == 0 && !promised->runner)

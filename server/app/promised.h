@@ -44,9 +44,9 @@ struct promises {
 /* A request with an Idempotency-Key that is not a promise yet. */
 struct idempotent_request {
     struct list_node node;
-    char text[RECORD_MAX_IDEMPOTENCY + 1]; /* "": it has no such key */
+    char text[RECORD_MAX_IDEMPOTENCY + 1]; /* "": the header is missing */
     uint8_t hash[RECORD_HASH_BYTES];
-    uint8_t key[RECORD_KEY_BYTES]; /* zeros: the server has no keys */
+    uint8_t key[RECORD_KEY_BYTES]; /* zeros: the server runs without keys */
 };
 
 struct promised {

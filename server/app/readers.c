@@ -84,7 +84,7 @@ static void finish(struct reader *reader) {
     async_release_http(&reader->async);
 }
 
-/* Nobody reads it any more. A promise in the background, or with an Idempotency-Key, goes on; any
+/* Its last reader has left. A promise in the background, or with an Idempotency-Key, goes on; any
  * other ends with its last client, as without a journal. */
 static void cancel_unread(struct promised *promised) {
     const struct record *record = &promised->record;

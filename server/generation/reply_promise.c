@@ -216,7 +216,7 @@ bool reply_adopt(struct reply *reply) {
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-/* The document of an answer, where it may lack memory. */
+/* The arguments of writing a document, which may lack memory. */
 struct document_try {
     const struct reply *reply;
     const char *status;

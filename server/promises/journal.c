@@ -1,4 +1,4 @@
-/* DESIGN: the journal's thread, and what others share with it.
+/* DESIGN: the journal's thread, and the data that it shares.
  *
  *   any thread      journal_push    appends a write to `queue` and wakes the thread
  *   the journal's   takes the whole queue, appends its records, syncs once (group commit), applies

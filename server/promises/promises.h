@@ -27,7 +27,7 @@ enum record_kind { RECORD_PROMISE = 1, RECORD_ANSWER, RECORD_REMOVED };
 enum record_field {
     RECORD_NUMBERS,     /* the numbers of struct record */
     RECORD_ID,          /* of the answer: "resp_..."; at most 63 bytes */
-    RECORD_KEY,         /* SHA-256 of the client's API key; empty: the server has no keys */
+    RECORD_KEY,         /* SHA-256 of the client's API key; empty: the server runs without keys */
     RECORD_IDEMPOTENCY, /* the client's Idempotency-Key; at most 255 bytes */
     RECORD_HASH,        /* of path and body as the client sent them, 16 bytes */
     RECORD_PATH,        /* of the request: "/v1/responses" */
@@ -101,7 +101,7 @@ enum { JOURNAL_MIN_SIZE = 1 << 20, JOURNAL_MAX_PROMISES = 1 << 16 };
 enum status journal_open(struct journal **out, const struct journal_config *config,
                          struct err *err);
 
-/* Writes what is queued, ends the thread, unlocks the folder. NULL is allowed. */
+/* Writes the queue, ends the thread, unlocks the folder. NULL is allowed. */
 void journal_close(struct journal *journal);
 
 /* Waits until all pushed writes are done. Nothing may be pushed afterwards. */

@@ -13,8 +13,8 @@ void responses_write_document(struct buf *out, const struct api_answer *answer, 
     responses_write(out, answer, status, &stream->output, usage, err);
 }
 
-/* A document's own members come before any text of the model or the client, and strings in JSON
- * have escaped quotes. So the first of these texts is the member. */
+/* A document begins with its own members, before any text of the model or the client, and strings
+ * in JSON have escaped quotes. So the first match is the member. */
 void responses_write_broken(struct buf *out, const char *queued, size_t length,
                             const struct err *err) {
     static const char status[] = "\"status\":\"queued\"", none[] = "\"error\":null";

@@ -1,4 +1,4 @@
-/* Stored responses: their fields, their documents, conversations that go on, and numbered events. */
+/* Stored responses: fields, documents, conversations that go on, and numbered events. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
