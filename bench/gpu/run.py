@@ -14,6 +14,7 @@ import sys
 import time
 
 import build
+import carry
 import points
 import report as report_page
 import serving
@@ -83,6 +84,9 @@ def measure(what, programs, out, total):
                           commit="", machine={})
     report["machine"] |= tools.machine()
     report.save()
+    if what == "carry":
+        carry.carry(report, deadline)
+        return report
     if not programs:
         programs = build.build(report, deadline if what == "build" else deadline.part(BUILD_SHARE))
     report["commit"] = build.commit_of(programs)
@@ -99,12 +103,12 @@ def main():
     if what == "--self-test":
         import self_test  # the made-up programs are of no use elsewhere
         return self_test.main()
-    if what not in ("all", "correctness", "kernels", "first", "serve", "build"):
+    if what not in ("all", "correctness", "kernels", "first", "serve", "build", "carry"):
         print(__doc__)
         return 2
     out = os.path.abspath(os.environ.get("GPU_OUT") or os.path.join(tools.ROOT, "build/gpu-report"))
     programs = os.environ.get("GPU_PROGRAMS")
-    total = float(os.environ.get("GPU_SECONDS", MAX_S if what != "build" else 3600))
+    total = float(os.environ.get("GPU_SECONDS", MAX_S if what not in ("build", "carry") else 7200))
     report = measure(what, os.path.abspath(programs) if programs else None, out, total)
     summary(report)
     return 1 if any(step["result"] == "failed" for step in report["steps"]) else 0

@@ -1,12 +1,16 @@
 """Checks run.py and its parts on stand-ins: made-up programs that are fast or slow, hang, fail, or print lines that are not results."""
+import glob
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 
+import carry
 import points
 import run
 import serving
@@ -182,12 +186,33 @@ def test_words():
     assert tools.ClockWatch.parse(["[N/A]", "1", "2", "3"]) is None and tools.ClockWatch.parse([""] * 4) is None
 
 
-TESTS = {"all": test_all, "serve": test_serving} | {kind: lambda folder, kind=kind: test_first(folder, kind) for kind in FIRST}
+def test_carry(folder):
+    """A program with libraries runs where only its folder and the C library exist, and not without its libraries."""
+    app = os.path.join(folder, "app")
+    program = shutil.which("ninja") or shutil.which("cmake")
+    name, c_library = os.path.basename(program), carry.add_program(program, app)
+    assert any("libc.so" in path for path in c_library) and os.listdir(os.path.join(app, "lib")), c_library
+    assert not [name for name in os.listdir(os.path.join(app, "lib")) if name.startswith(("libc.", "ld-"))]
+    found = carry.runs_alone(app, name, ["--version"], c_library)
+    assert found in ("", None), found
+    os.unlink(glob.glob(os.path.join(app, "lib", "libstdc++*"))[0])
+    without = carry.runs_alone(app, name, ["--version"], c_library)
+    assert found is None or "libstdc++" in without, without
+    shutil.rmtree(os.path.join(app, "lib"))
+    size = carry.pack([app], os.path.join(folder, "a.txz"))
+    with tarfile.open(os.path.join(folder, "a.txz")) as tar:
+        assert f"app/{name}" in tar.getnames(), tar.getnames()
+    assert size > 1000 and carry.judge_size(size, 0)[1] and not carry.judge_size(size, carry.LIMIT)[1]
+    assert "64.0 of 64" in carry.judge_size(0, carry.LIMIT)[0] and carry.judge_size(0, carry.LIMIT)[1]
+    assert carry.tree_bytes() > 1 << 20
+
+
+TESTS = {"all": test_all, "carry": test_carry, "serve": test_serving} | {kind: lambda folder, kind=kind: test_first(folder, kind) for kind in FIRST}
 
 
 def run_test(folder, name):
     """Runs one test in this process, whose path begins with the folder of its stand-ins."""
-    suites.SUITE_S, suites.LEAST_S, points.POINT_S, points.SLACK_S, tools.ASK_S = 1, 0.2, 2, 0.5, 0.5
+    suites.SUITE_S, suites.LEAST_S, points.POINT_S, points.SLACK_S, tools.ASK_S = 2, 0.2, 3, 0.5, 0.5
     os.environ["PATH"] = os.path.join(folder, "p") + ":" + os.environ["PATH"]
     TESTS[name](folder)
 
