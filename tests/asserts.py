@@ -23,7 +23,7 @@ READERS = ("config/", "engine/files/", "engine/grammar/build/", "engine/grammar/
            "server/anthropic/", "server/apis/", "server/app/", "server/commands/", "server/endpoints/", "server/http/", "server/json/",
            "server/llama/", "server/message/", "server/ollama/", "server/openai/", "server/page/", "server/hub/",
             "server/options/", "server/responses/", "server/decisions/", "server/keys/", "server/kv_events/",
-            "server/fingerprint/", "server/promises/", "server/receipts/", "server/offline/")
+            "server/fingerprint/", "server/promises/", "server/receipts/", "server/cassette/", "server/offline/")
 ROW = re.compile(r"^\| `([\w/.]+)` `(\w+)` \| `.+` \| .+ \|$", re.M)
 
 

@@ -67,6 +67,7 @@ DOORS = {
     "server/keys": ["keys.h"],
     "server/kv_events": ["kv_events.h"],
     "server/receipts": ["receipts.h", "origin.h"],
+    "server/cassette": ["cassette.h"],
     "server/openai": ["openai.h"],
     "server/ollama": ["ollama.h"],
     "server/llama": ["llama.h"],
@@ -93,7 +94,7 @@ CUDA = {"config", "kernels", "kernels/cuda/runtime"}
 ENGINE = {"config", "kernels", "engine/text", "engine/grammar", "engine/config"}
 SEQUENCE_PARTS = {"engine", "scheduler/kv", "scheduler/draft", "scheduler/beams"}
 SCHEDULER = ENGINE | {"engine", "scheduler"}
-SERVER = SCHEDULER | {"server/json", "server/http", "server/keys", "server/kv_events", "server/receipts", "server/message", "server/openai", "server/ollama", "server/llama", "server/anthropic",
+SERVER = SCHEDULER | {"server/json", "server/http", "server/keys", "server/kv_events", "server/receipts", "server/cassette", "server/message", "server/openai", "server/ollama", "server/llama", "server/anthropic",
                       "server/responses", "server/decisions", "server/apis",
                       "server/options", "server/fingerprint", "server/promises"}
 MAY_INCLUDE = {
@@ -148,6 +149,7 @@ MAY_INCLUDE = {
     "server/keys": {"config", "scheduler"},
     "server/kv_events": ENGINE | {"engine", "scheduler/kv", "server/json"},
     "server/receipts": {"config", "server/json"},
+    "server/cassette": {"config", "server/json", "server/receipts"},
     "server/openai": SCHEDULER | {"server/json", "server/message"},
     "server/ollama": SCHEDULER | {"server/json", "server/message", "server/openai"},
     "server/llama": SCHEDULER | {"server/json", "server/message", "server/openai"},

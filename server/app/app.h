@@ -18,6 +18,7 @@
 #include "config/list.h"
 #include "server/app/lanes.h"
 #include "server/app/metrics.h"
+#include "server/cassette/cassette.h"
 #include "server/http/http.h"
 #include "server/keys/keys.h"
 #include "server/kv_events/kv_events.h"
@@ -95,6 +96,8 @@ struct app {
     struct tool_format *derived_format; /* the limits' format of calls, or NULL */
     struct origin origin;               /* of all answers, without the model's hash */
     struct model_hash *model_hash;      /* any worker may use it */
+    struct recorder *recorder;          /* of --record; NULL: answers are not recorded */
+    struct cassette *cassette;          /* of --replay, or NULL; any worker may search it */
     struct receipt_key *receipt_key;    /* signs receipts; NULL: they are not signed */
     struct grammar_store *grammars;     /* shared by all requests; any worker may use it */
     struct answers answers;
@@ -136,6 +139,7 @@ struct app {
     bool trimming; /* a worker is returning it */
     /* event_bridge.c: */
     uv_async_t wake;
+    uint64_t n_wakes; /* turns of the loop that received events */
     void (*on_event)(const struct event *event); /* on the loop, for each event */
     void (*notify)(struct app *app); /* called on the engine thread after something arrived */
     pthread_mutex_t mutex;           /* guards arrived and arrived_failure */
@@ -168,6 +172,10 @@ void app_clear_identity(struct app *app);
 
 /* Reads the key of --receipt-key, if there is one. Fails with STATUS_BAD_FILE. */
 enum status app_read_receipt_key(struct app *app, struct err *err);
+
+/* Opens the cassettes of --record and --replay, and closes them. Fails with STATUS_BAD_FILE. */
+enum status app_open_cassettes(struct app *app, struct err *err);
+void app_close_cassettes(struct app *app);
 
 /* Copies the origin with the model's hash, for which it waits. Fails like model_hash_get, and
  * if the bytes of answers depend on the batch (--no-deterministic). */
@@ -210,6 +218,11 @@ void respond_error(struct http_request *http, const struct err *err, const char 
 
 /* Answers 200 with a JSON body. Takes ownership of its memory and leaves `body` empty. */
 void respond_json(struct http_request *http, struct buf *body);
+
+/* Answers with a recorded answer, a stream in its recorded pieces. Not inside the callbacks of
+ * http.h: it flushes. */
+void respond_recorded(struct http_server *server, struct http_request *http,
+                      const struct recorded *recorded);
 
 /* Writes the body of an error in the form of an API. Returns its length; 0 if it is longer than
  * `size` or memory is short. */

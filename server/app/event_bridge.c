@@ -79,6 +79,7 @@ void bridge_receive(struct app *app, struct err *failure) {
 
 static void on_wake(uv_async_t *wake) {
     struct app *app = wake->data;
+    app->n_wakes++;
     struct err failure;
     uint64_t began = now_ns();
     pthread_mutex_lock(&app->mutex);

@@ -1,4 +1,4 @@
-/* What receipts need of the process: the origin of its answers, and the key. */
+/* Receipts and cassettes of the process: the origin of its answers, the key, the files. */
 #include <stdio.h>
 #include <string.h>
 
@@ -27,4 +27,20 @@ enum status app_read_receipt_key(struct app *app, struct err *err) {
     enum status status = receipt_key_read(&app->receipt_key, path, err);
     if (status) snprintf(err->param, sizeof err->param, "receipt-key");
     return status;
+}
+
+enum status app_open_cassettes(struct app *app, struct err *err) {
+    const char *record = app->options->receipts.record, *replay = app->options->receipts.replay;
+    enum status status = replay ? cassette_read(&app->cassette, replay, err) : STATUS_OK;
+    if (!status && record) status = recorder_open(&app->recorder, record, err);
+    if (!status && replay)
+        log_line(LOG_INFO, "%s: %d recorded answers", replay, cassette_count(app->cassette));
+    return status;
+}
+
+void app_close_cassettes(struct app *app) {
+    recorder_close(app->recorder);
+    cassette_free(app->cassette);
+    app->recorder = NULL;
+    app->cassette = NULL;
 }

@@ -71,3 +71,31 @@ size_t respond_error_body(const struct api *api, const struct http_request *http
 void respond_json(struct http_request *http, struct buf *body) {
     http_respond_take(http, 200, "application/json", body, NULL, 0);
 }
+
+/* A flush after each piece keeps the borders of chunks: all unread bytes leave together. */
+static void stream_recorded(struct http_server *server, struct http_request *http,
+                            const struct recorded *recorded, const struct http_field *ignored,
+                            int n_ignored) {
+    struct http_field fields[3] = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+    if (n_ignored > 0) fields[2] = *ignored;
+    http_stream_begin(http, recorded->status, recorded->type, NULL, fields, 2 + n_ignored);
+    http_flush(server);
+    json_each(piece, recorded->pieces) {
+        if (!http_stream_write(http, json_text(piece), json_length(piece))) break;
+        http_flush(server);
+    }
+    http_stream_end(http);
+}
+
+void respond_recorded(struct http_server *server, struct http_request *http,
+                      const struct recorded *recorded) {
+    struct http_field ignored = {"X-Penstock-Ignored", recorded->ignored};
+    const struct json *whole = json_first(recorded->pieces);
+    int n = recorded->ignored != NULL;
+    if (!http->has_own_id) snprintf(http->id, sizeof http->id, "%s", recorded->id);
+    if (recorded->is_stream)
+        stream_recorded(server, http, recorded, &ignored, n);
+    else
+        http_respond(http, recorded->status, recorded->type, json_text(whole), json_length(whole),
+                     &ignored, n);
+}

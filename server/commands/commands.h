@@ -56,6 +56,11 @@ int open_draft_engine(struct engine **draft, const struct engine *engine,
 enum status app_open(struct app *app, struct err *err);
 void app_close(struct app *app);
 
+/* ---- replay.c: a server without a model ------------------------------------------------------ */
+
+/* Serves the recorded answers of app->cassette until a signal. Returns the exit code. */
+int replay_serve(struct app *app);
+
 /* ---- console.c ------------------------------------------------------------------------------ */
 
 /* Prints "penstock: message", with flags for the settings in it, and returns the exit code for the

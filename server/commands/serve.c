@@ -238,10 +238,16 @@ int command_serve(struct options *options) {
     if (!status) status = proxies_load(app, &err);
     if (!status) status = app_check_parsers(options, &err);
     if (!status) status = app_read_receipt_key(app, &err);
+    if (!status) status = app_open_cassettes(app, &err);
     if (!status) status = supervisor_sockets(app, &err);
     if (!status) status = check_address(app, &err);
-    int code = status ? print_error(&err) : find_models(options);
-    if (code == 0) code = options->check ? check(options) : load_and_serve(app, started_ns);
+    bool replays = options->receipts.replay && !options->engine.model;
+    int code = status ? print_error(&err) : replays ? 0 : find_models(options);
+    if (code == 0 && replays)
+        code = replay_serve(app);
+    else if (code == 0)
+        code = options->check ? check(options) : load_and_serve(app, started_ns);
+    app_close_cassettes(app);
     engine_close(app->draft_engine);
     engine_close(app->engine);
     mem_free(app);

@@ -353,6 +353,7 @@ void job_write_response(struct generation_job *job, struct buf *out) {
     }
     size_t before = out->length;
     job->api->write_response(out, &answer, choices, total, &usage);
+    job_make_receipt(job);
     job_join_receipt(job, out);
     mem_free(choices);
     drop_choices(job);

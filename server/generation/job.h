@@ -93,6 +93,7 @@ struct job_receipt {
     bool is_made;        /* the request has a receipt, for its client or for a recording */
     struct buf body;     /* of the request (request_write) */
     struct buf sampling; /* canonical JSON */
+    struct buf text;     /* the receipt, after the last token */
     struct origin origin;
     struct hash_waiter waiter; /* its `resume` is NULL if the job's thread may block */
 };
@@ -139,10 +140,12 @@ struct generation_job {
     int32_t *begin_ids; /* [n_begin_ids] the tokens after which the grammar begins */
     int n_begin_ids;
     struct job_receipt receipt;
-    int64_t created_s;             /* time of the request, to compute it again; 0: the present */
-    struct thought_limit thoughts; /* of all answers */
-    int32_t *forced_ids;           /* the tokens of this limit, or NULL */
-    char id[64];                   /* the request's id, for the log; outlives `request` */
+    struct tape tape;                /* the record of its answer, with --record */
+    const struct recorded *recorded; /* its answer, with --replay; then there is no request */
+    int64_t created_s;               /* time of the request, to compute it again; 0: the present */
+    struct thought_limit thoughts;   /* of all answers */
+    int32_t *forced_ids;             /* the tokens of this limit, or NULL */
+    char id[64];                     /* the request's id, for the log; outlives `request` */
     /* with --state-dir: */
     bool is_promised;            /* its answer is kept: no byte depends on load */
     struct buf body;             /* of the request, with the input that it continues; or empty */
@@ -222,7 +225,8 @@ enum job_progress job_constrain(struct generation_job *job, bool may_compile);
 
 /* ---- receipt.c ------------------------------------------------------------------------------ */
 
-/* Keeps the body of a request that has a receipt. Must precede the parser, which takes the tree. */
+/* Keeps the body of a request that has a receipt or is recorded. Must precede the parser, which
+ * takes the tree. */
 void job_keep_body(struct generation_job *job, const struct json *body);
 
 /* Keeps the request's settings. Must precede api_request_drop_tree; the prompts must be filled. */
@@ -232,11 +236,23 @@ void job_keep_settings(struct generation_job *job);
  * if the model's files cannot be read. */
 enum job_progress job_find_origin(struct generation_job *job);
 
-/* Appends the receipt of a job whose choices are done. */
-void job_write_receipt(const struct generation_job *job, struct buf *out);
+/* Writes the receipt, if there is one, after all choices are done. */
+void job_make_receipt(struct generation_job *job);
 
 /* Adds a receipt for the client to the JSON, or the event, at the end of `out`. */
 void job_join_receipt(const struct generation_job *job, struct buf *out);
+
+/* With --replay: finds the recorded answer to a body. Returns false if there is none. */
+bool job_replay(struct generation_job *job, const struct json *body);
+
+/* With --record: add the next piece of an answer to its record; end the record; save it, outside of
+ * scopes of memory. */
+void job_record(struct generation_job *job, const struct buf *piece);
+void job_end_record(struct generation_job *job);
+void job_save_record(struct generation_job *job);
+
+/* Records job->err, if the client's request is the cause of it. For a scope of memory. */
+void job_record_error(struct generation_job *job, const char *request_id);
 
 /* Frees the receipt's data. */
 void job_clear_receipt(struct generation_job *job);

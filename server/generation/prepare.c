@@ -374,6 +374,10 @@ static void use_past_seeds(struct generation_job *job) {
 }
 
 static enum job_progress read_body(struct generation_job *job, struct json *body) {
+    if (job_replay(job, body)) {
+        json_free(body);
+        return JOB_PREPARED;
+    }
     job_keep_body(job, body);
     if (job->api->parse(&job->request, body, &job->app->limits, &job->err)) return JOB_PREPARED;
     struct api_request *request = job->request;

@@ -57,6 +57,8 @@ static void begin_stream(struct reply *reply) {
 static void drop_out(void *text) {
     struct reply *reply = ((struct reply_text *)text)->reply;
     buf_free(&reply->out);
+    buf_free(&reply->job.receipt.text);
+    tape_free(&reply->job.tape);
     job_empty_state(&reply->job);
 }
 
@@ -76,6 +78,7 @@ static void write_chunk(void *arg) {
     choice_describe(choice, text->run, index, !choice->announced, &described);
     job->api->write_chunk(&reply->out, &answer, &described,
                           job->request->continuous_usage_stats ? &usage : NULL);
+    job_record(&reply->job, &reply->out);
 }
 
 /* Returns false if memory is short. */
@@ -88,15 +91,11 @@ static bool send_chunk(struct reply *reply, const struct prompt_run *run, struct
     return push(reply);
 }
 
-static void write_whole(void *arg) {
-    struct reply *reply = ((const struct reply_text *)arg)->reply;
+static void write_stream_end(struct reply *reply) {
     struct generation_job *job = &reply->job;
-    if (!job->request->stream) {
-        job_write_response(job, &reply->out);
-        return;
-    }
     struct api_answer answer = job_answer(job);
     struct api_usage usage = job_usage(job);
+    job_make_receipt(job);
     bool has_usage = job->request->include_usage,
          in_chunk = job->api->receipt_place == RECEIPT_CHUNK;
     if (has_usage || (in_chunk && job->request->receipt))
@@ -106,11 +105,23 @@ static void write_whole(void *arg) {
     if (!in_chunk) job_join_receipt(job, &reply->out);
 }
 
+static void write_whole(void *arg) {
+    struct reply *reply = ((const struct reply_text *)arg)->reply;
+    struct generation_job *job = &reply->job;
+    if (job->request->stream)
+        write_stream_end(reply);
+    else
+        job_write_response(job, &reply->out);
+    job_record(job, &reply->out);
+    job_end_record(job);
+}
+
 /* Returns false if memory is short. */
 static bool send_answer(struct reply *reply) {
     struct reply_text text = {.reply = reply};
     assert(!reply->answered);
     if (!mem_run(write_whole, drop_out, &text)) return false;
+    job_save_record(&reply->job);
     if (reply->promised) return reply_keep_answer(reply);
     reply->answered = true;
     if (reply->streaming) {
@@ -131,6 +142,11 @@ static void write_error_event(void *arg) {
     reply->job.api->write_error_event(&reply->out, &answer, &reply->job.err);
 }
 
+static void record_error(void *arg) {
+    struct reply *reply = ((const struct reply_text *)arg)->reply;
+    job_record_error(&reply->job, reply->async.http->id);
+}
+
 /* Answers with job->err; if a stream has begun, as its last event. */
 static void send_error(struct reply *reply) {
     struct reply_text text = {.reply = reply};
@@ -142,6 +158,7 @@ static void send_error(struct reply *reply) {
     }
     const char *no_memory = reply->job.api->no_memory_event;
     if (!reply->streaming) {
+        if (mem_run(record_error, drop_out, &text)) job_save_record(&reply->job);
         respond_error(reply->async.http, &reply->job.err, NULL);
         return;
     }
@@ -258,7 +275,7 @@ static enum async_next prepare(struct async_request *async) {
     const struct http_request *http = async->http;
     if (!http) return reply_run_restored(reply);
     enum async_next next = job_run(&reply->job, http->body, http->body_length);
-    reply_keep_body(reply);
+    if (!reply->job.recorded) reply_keep_body(reply);
     return next;
 }
 
@@ -303,6 +320,12 @@ static void begin(struct async_request *async) {
     app->n_preparing--;
     list_detach(&reply->idempotent.node);
     if (async->gone || !reply_adopt(reply)) {
+        async_release_http(async);
+        return;
+    }
+    if (job->recorded) {
+        reply->answered = true;
+        respond_recorded(app->http, async->http, job->recorded);
         async_release_http(async);
         return;
     }

@@ -263,6 +263,7 @@ static enum status check_required(struct options_parse *parse) {
                        "verify needs receipts: penstock verify RECEIPT... --model MODEL");
     if (options->engine.model && *options->engine.model) return STATUS_OK;
     if (command->bit & NO_MODEL) return STATUS_OK;
+    if (command->bit == COMMAND_SERVE && options->receipts.replay) return STATUS_OK;
     return err_set(parse->err, STATUS_USAGE, "model",
                    "%s needs a model: %sPATH of a .gguf file or a folder, or a name on a model hub",
                    command->name, command->bit == COMMAND_INSPECT ? "" : "--model ");

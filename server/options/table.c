@@ -296,6 +296,10 @@ const struct option option_table[] = {
     {"output-file", "FILE", OPTION_TEXT, AT(batch.output_file), NULL, 0, 0, NULL, BATCH, "Batch",
      "-o: answers; requests that have an answer in it already are skipped"},
 
+    {"record", "FILE", OPTION_TEXT, AT(receipts.record), NULL, 0, 0, NULL, SERVE, "Receipts",
+     "append each answer to this cassette, with its request and receipt"},
+    {"replay", "FILE", OPTION_TEXT, AT(receipts.replay), NULL, 0, 0, NULL, SERVE, "Receipts",
+     "answer from this cassette; without --model, other requests get a 404"},
     {"receipt-key", "FILE", OPTION_TEXT, AT(receipts.key), NULL, 0, 0, NULL, SERVE | BATCH,
      "Receipts",
      "private Ed25519 key in PEM form, which signs receipts; default: they are unsigned"},
