@@ -125,6 +125,16 @@ float *engine_read_logits(struct engine *engine);
  * engine thread. */
 bool engine_failed(const struct engine *engine, struct err *err);
 
+/* ---- blocks of the cache as bytes ------------------------------------------------------------ */
+
+/* The bytes of one block of the cache, or 0 if its content cannot be copied: on a device, with
+ * several ranks, or if layers have window blocks or states. Any thread. */
+size_t engine_block_bytes(const struct engine *engine);
+/* Copy a block out of the cache and into it, engine_block_bytes. No pass that uses the block may be
+ * in flight. For the engine thread. */
+void engine_block_get(const struct engine *engine, int block, void *out);
+void engine_block_put(struct engine *engine, int block, const void *in);
+
 /* ---- swapping ------------------------------------------------------------------------------- */
 
 /* Host memory for preempted blocks of the cache; a host block holds one block. The functions are

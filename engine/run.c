@@ -220,6 +220,21 @@ int engine_host_blocks(const struct engine *engine, enum block_kind kind) {
     return engine->n_host_blocks[kind];
 }
 
+size_t engine_block_bytes(const struct engine *engine) {
+    const struct engine_memory *memory = &engine->memory;
+    bool is_whole = !engine->ranks && memory->n_window_blocks == 0 && memory->n_states == 0;
+    const struct cache_ops *cache = engine->backend->cache;
+    return is_whole && cache->kv_block_bytes ? cache->kv_block_bytes(engine->cache) : 0;
+}
+
+void engine_block_get(const struct engine *engine, int block, void *out) {
+    engine->backend->cache->kv_block_get(engine->cache, block, out);
+}
+
+void engine_block_put(struct engine *engine, int block, const void *in) {
+    engine->backend->cache->kv_block_put(engine->cache, block, in);
+}
+
 bool engine_swap_reserve(struct engine *engine, enum block_kind kind, int n) {
     assert(n > 0 && n <= engine->n_host_blocks[kind]);
     return engine->backend->swap->swap_reserve(engine->backend, engine->swap, kind, n);

@@ -161,6 +161,12 @@ struct cache_ops {
      * page by page during steps. Call it before the first step. NULL on CUDA, where the memory is
      * present from the start. */
     void (*kv_touch)(struct backend *b, struct kv_cache *cache);
+    /* The bytes of one block of all layers without window blocks, and copies of them between the
+     * cache and host memory. The bytes are those of the cache: the backend, the types and the block
+     * size must be the same on both ways. NULL on CUDA. */
+    size_t (*kv_block_bytes)(const struct kv_cache *cache);
+    void (*kv_block_get)(const struct kv_cache *cache, int block, void *out);
+    void (*kv_block_put)(struct kv_cache *cache, int block, const void *in);
 };
 
 /* Swapping of cache blocks to host memory. Copies overlap with steps, but they have the same effect

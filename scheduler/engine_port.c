@@ -48,6 +48,14 @@ static void port_swap_arrive(void *self) {
     engine_swap_arrive(self);
 }
 
+static void port_block_get(const void *self, int block, void *out) {
+    engine_block_get(self, block, out);
+}
+
+static void port_block_put(void *self, int block, const void *in) {
+    engine_block_put(self, block, in);
+}
+
 static struct engine_port port_to(struct engine *engine) {
     return (struct engine_port){
         .self = engine,
@@ -62,6 +70,8 @@ static struct engine_port port_to(struct engine *engine) {
         .hidden = port_hidden,
         .failed = port_failed,
         .parallel = port_parallel,
+        .block_get = engine_block_bytes(engine) > 0 ? port_block_get : NULL,
+        .block_put = engine_block_bytes(engine) > 0 ? port_block_put : NULL,
         .swap = {.self = engine,
                  .n_host_blocks = engine_host_blocks(engine, KV_BLOCKS),
                  .n_host_windows = engine_host_blocks(engine, KV_WINDOW_BLOCKS),

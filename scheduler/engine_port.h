@@ -20,6 +20,9 @@ struct engine_port {
     const float *(*hidden)(void *self, int i);
     bool (*failed)(void *self, struct err *err); /* called only after wait has returned NULL */
     void (*parallel)(void *self, void (*fn)(void *arg, int i), void *arg, int n);
+    /* NULL: blocks have no bytes that a store could keep */
+    void (*block_get)(const void *self, int block, void *out);
+    void (*block_put)(void *self, int block, const void *in);
     struct swap_port swap;
 };
 

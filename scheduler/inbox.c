@@ -191,6 +191,7 @@ void inbox_take(struct scheduler *s) {
         struct request *request = list_entry(node, struct request, node);
         list_append(&s->requests, &request->node);
         request->sequence[0].state = SEQUENCE_WAITING;
+        restore_blocks(s, request);
         shares_arrive(&s->shares, request->share);
         sequence_enqueue(&s->waiting, &request->sequence[0]);
     }

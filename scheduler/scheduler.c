@@ -113,6 +113,7 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
     window_pool_init(&s->pool.windows, config->n_window_blocks, config->window, config->n_blocks,
                      config->block_size);
     if (config->kv_events) event_ring_observe(config->kv_events, &s->pool);
+    restore_init(s);
     list_init(&s->waiting);
     list_init(&s->running);
     list_init(&s->requests);
@@ -314,6 +315,7 @@ void scheduler_free(struct scheduler *s) {
     for (int i = 0; i < s->port.in_flight; i++) inflight_free(&s->inflight[i]);
     mem_free(s->events);
     mem_free(s->spare_mask);
+    mem_free(s->restored);
     inbox_free(s);
     suffix_free(s->suffix);
     speculate_close(s);

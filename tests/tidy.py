@@ -55,6 +55,7 @@ DOORS = {
     "engine/config": ["config.h", "head.h", "model_config.h"],
     "engine": ["engine.h"],
     "scheduler/kv": ["block_pool.h", "prefix_cache.h", "swap.h", "host_cache.h", "window_pool.h", "state_pool.h", "event_ring.h", "checkpoints.h"],
+    "scheduler/store": ["prefix_store.h"],
     "scheduler/draft": ["draft.h"],
     "scheduler/beams": ["beams.h"],
     "scheduler/sequence": ["generation.h", "sequence.h"],
@@ -94,7 +95,7 @@ CUDA = {"config", "kernels", "kernels/cuda/runtime"}
 ENGINE = {"config", "kernels", "engine/text", "engine/grammar", "engine/config"}
 SEQUENCE_PARTS = {"engine", "scheduler/kv", "scheduler/draft", "scheduler/beams"}
 SCHEDULER = ENGINE | {"engine", "scheduler"}
-SERVER = SCHEDULER | {"server/json", "server/http", "server/keys", "server/kv_events", "server/receipts", "server/cassette", "server/message", "server/openai", "server/ollama", "server/llama", "server/anthropic",
+SERVER = SCHEDULER | {"scheduler/store", "server/json", "server/http", "server/keys", "server/kv_events", "server/receipts", "server/cassette", "server/message", "server/openai", "server/ollama", "server/llama", "server/anthropic",
                       "server/responses", "server/decisions", "server/apis",
                       "server/options", "server/fingerprint", "server/promises"}
 MAY_INCLUDE = {
@@ -137,11 +138,12 @@ MAY_INCLUDE = {
     "engine/convert": ENGINE | {"engine", "engine/files", "engine/files/text", "engine/models", "engine/models/families", "engine/quantise"},
     "engine": ENGINE | {"engine/files", "engine/memory", "engine/models", "engine/quantise", "engine/sampling"},
     "scheduler/kv": ENGINE | {"engine"},
+    "scheduler/store": ENGINE | {"engine", "scheduler/kv"},
     "scheduler/draft": {"config", "kernels"},
     "scheduler/beams": {"config", "kernels"},
     "scheduler/sequence": ENGINE | SEQUENCE_PARTS,
     "scheduler/plan": ENGINE | SEQUENCE_PARTS | {"scheduler/sequence"},
-    "scheduler": SCHEDULER | SEQUENCE_PARTS | {"scheduler/sequence", "scheduler/plan"},
+    "scheduler": SCHEDULER | SEQUENCE_PARTS | {"scheduler/sequence", "scheduler/plan", "scheduler/store"},
     "server/json": {"config"},
     "server/message": {"config", "server/json"},
     "server/http": {"config"},

@@ -68,6 +68,9 @@ struct generation {
     int share;          /* whose request it is: an index of scheduler_config.share_weights */
     /* prefixes are shared only if the salts are equal; 0 is the common one */
     uint64_t cache_salt[2];
+    /* Blocks of the prompt that were read from the store of scheduler_config, or NULL. The
+     * scheduler frees them, and sets this to NULL, when it takes the generation. */
+    struct restored_blocks *restored;
     bool is_admitted;     /* part of an admitted request: the queue's limits do not apply */
     uint64_t received_ns; /* now_ns() when the request was received */
     void *owner;          /* for the server */

@@ -16,6 +16,7 @@
 #include <uv.h>
 
 #include "config/list.h"
+#include "scheduler/store/prefix_store.h"
 #include "server/app/lanes.h"
 #include "server/app/metrics.h"
 #include "server/cassette/cassette.h"
@@ -87,7 +88,8 @@ struct app {
     struct engine *engine;
     struct engine *draft_engine; /* the draft model's, or NULL */
     struct scheduler *scheduler;
-    struct kv_events *kv_events; /* of --kv-events, or NULL */
+    struct kv_events *kv_events;       /* of --kv-events, or NULL */
+    struct prefix_store *prefix_store; /* of --prefix-store, or NULL */
     struct http_server *http;
     struct route *routes; /* [n_routes] all paths */
     int n_routes;

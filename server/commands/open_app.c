@@ -1,16 +1,19 @@
 /* DESIGN: the parts of a serving process.
  *
  * They are opened in this order and closed in the reverse order: engine (model, memory), the
- * sockets of --kv-events, scheduler (its thread), loop, HTTP. The port is bound last, so every
- * client that can connect is answered.
+ * sockets of --kv-events, the files of --prefix-store, scheduler (its thread), loop, HTTP. The port
+ * is bound last, so every client that can connect is answered.
  * The loop runs until lifecycle.c stops it. All jobs have then ended, so the scheduler sends no
  * more events and its thread can end before the loop's handles are closed.
  */
+#include <string.h>
 #include <sys/resource.h>
+#include <xxhash.h>
 
 #include "server/app/promised.h"
 #include "server/commands/commands.h"
 #include "server/endpoints/endpoints.h"
+#include "server/fingerprint/fingerprint.h"
 #include "server/generation/job.h"
 
 #define IDLE_CONNECTION_MS 75000
@@ -71,6 +74,42 @@ static enum status open_kv_events(struct app *app, struct scheduler_config *conf
     return status;
 }
 
+/* ---- the prefix store ----------------------------------------------------------------------- */
+
+/* Everything that decides the bytes of a block with given tokens, beside the size of a block. */
+static void store_identity(const struct app *app, uint64_t identity[2]) {
+    static const enum fingerprint_part parts[] = {FINGERPRINT_BUILD, FINGERPRINT_MODEL,
+                                                  FINGERPRINT_ARITHMETIC, FINGERPRINT_LENGTH};
+    struct fingerprint all;
+    struct buf text = {0};
+    fingerprint_make(&all, app->options, app->engine, app->model_name);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        buf_printf(&text, "%s\n", all.part[parts[i]]);
+    const char *backend = engine_backend_name(app->engine); /* the layout depends on the path */
+    buf_add(&text, backend, strcspn(backend, ","));
+    const XXH128_hash_t hash = XXH3_128bits(text.data, text.length);
+    identity[0] = hash.low64;
+    identity[1] = hash.high64;
+    buf_free(&text);
+}
+
+static enum status open_prefix_store(struct app *app, struct scheduler_config *config,
+                                     struct err *err) {
+    struct prefix_store_config store = {.folder = app->options->prefix_store.folder,
+                                        .max_bytes = app->options->prefix_store.bytes,
+                                        .block_size = config->block_size,
+                                        .block_bytes = engine_block_bytes(app->engine)};
+    if (!store.folder) return STATUS_OK;
+    if (!config->prefix_caching || store.block_bytes == 0)
+        return err_set(err, STATUS_USAGE, NULL,
+                       "--prefix-store keeps the prefix cache of a model on the CPU with one rank, "
+                       "without separate window blocks and without recurrent layers; leave it out");
+    store_identity(app, store.identity);
+    enum status status = prefix_store_open(&app->prefix_store, &store, err);
+    config->prefix_store = app->prefix_store;
+    return status;
+}
+
 /* Starts the engine thread and the publisher, which wakes it. */
 static enum status start_threads(struct app *app, struct err *err) {
     scheduler_start(app->scheduler);
@@ -110,6 +149,7 @@ enum status app_open(struct app *app, struct err *err) {
     config.on_failure = bridge_on_failure;
     config.arg = app;
     enum status status = open_kv_events(app, &config, err);
+    if (!status) status = open_prefix_store(app, &config, err);
     if (status) return status;
     app->scheduler = scheduler_new(&config, app->engine);
     status = start_threads(app, err);
@@ -125,6 +165,7 @@ void app_close(struct app *app) {
     kv_events_stop(app->kv_events); /* it wakes the scheduler */
     scheduler_free(app->scheduler);
     kv_events_close(app->kv_events);
+    prefix_store_close(app->prefix_store);
     live_close(app);
     lifecycle_close(app);
     supervisor_close(app);

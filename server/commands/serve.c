@@ -79,6 +79,14 @@ static void report_receipts(const struct app *app) {
     buf_free(&key);
 }
 
+static void report_prefix_store(const struct app *app) {
+    struct prefix_store_stats stats;
+    prefix_store_stats(app->prefix_store, &stats);
+    log_line(LOG_INFO, "prefix store: %d blocks, %.0f MiB in %s; memory %.0f MiB", stats.n_blocks,
+             mib(stats.n_bytes), app->options->prefix_store.folder,
+             mib((int64_t)prefix_store_memory(app->prefix_store)));
+}
+
 static void report(const struct app *app) {
     const struct model_config *m = engine_model(app->engine);
     const struct engine_memory *memory = engine_memory(app->engine);
@@ -116,6 +124,7 @@ static void report(const struct app *app) {
             memory->n_states, mib(memory->state_bytes), memory->n_checkpoints,
             memory->checkpoint_every, memory->n_draft_states);
     if (app->draft_engine) report_draft_model(app->draft_engine);
+    if (app->prefix_store) report_prefix_store(app);
     if (app->kv_events)
         log_line(LOG_INFO, "KV events: published on %s; memory %.0f MiB",
                  app->options->kv_events.endpoint, mib((int64_t)kv_events_bytes(app->kv_events)));

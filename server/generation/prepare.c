@@ -241,6 +241,19 @@ static void name_input(const struct generation_job *job, int index, struct err *
         snprintf(err->param, sizeof err->param, "%s", field);
 }
 
+/* Reads blocks of the prompt that the prefix cache lacks, if the store has them. At least one token
+ * is computed. Scored prompts are computed whole. */
+static void read_stored(const struct generation_job *job, struct prompt_run *run) {
+    struct generation *g = &run->generation;
+    struct scheduler_stats stats;
+    bool is_public = g->cache_salt[0] == 0 && g->cache_salt[1] == 0;
+    if (!job->app->prefix_store || !is_public) return;
+    if (g->prompt_logprobs >= 0 || generation_reads(g)) return;
+    scheduler_stats(job->app->scheduler, &stats);
+    double each = stats.step_rows > 0 ? (double)stats.step_ns / (double)stats.step_rows : 0;
+    g->restored = prefix_store_read(job->app->prefix_store, run->ids, run->n_ids - 1, each);
+}
+
 static enum status prepare_prompt(struct generation_job *job, int index, struct err *err) {
     struct prompt_run *run = &job->prompts[index];
     const struct api_request *request = job->request;
@@ -264,6 +277,7 @@ static enum status prepare_prompt(struct generation_job *job, int index, struct 
         const char *param = asked->messages ? "messages" : "prompt";
         return api_context_exceeded(err, param, context, false, run->n_ids);
     }
+    read_stored(job, run);
     return STATUS_OK;
 }
 

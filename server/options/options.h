@@ -50,6 +50,11 @@ struct options {
         bool share_prefixes;         /* among API keys */
         bool page;                   /* browsers get the web page at / */
     } access;
+    /* blocks of the prefix cache in files */
+    struct {
+        const char *folder; /* NULL: none */
+        int64_t bytes;      /* of all files in it */
+    } prefix_store;
     /* events of the prefix cache for routers; NULL: none */
     struct {
         const char *endpoint, *replay_endpoint; /* tcp://HOST:PORT */

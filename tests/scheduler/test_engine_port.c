@@ -109,6 +109,21 @@ void engine_swap_in(struct engine *engine, enum block_kind kind, const int32_t *
     ck_assert(block[0] == 1 && host_block[0] == 2 && n == 1);
 }
 
+size_t engine_block_bytes(const struct engine *engine) {
+    (void)engine;
+    return 64;
+}
+
+void engine_block_get(const struct engine *engine, int block, void *out) {
+    (void)engine;
+    *(int *)out = block;
+}
+
+void engine_block_put(struct engine *engine, int block, const void *in) {
+    ck_assert_int_eq(block, *(const int *)in);
+    note(engine, "put ");
+}
+
 void engine_swap_arrive(struct engine *engine) {
     note(engine, "arrive ");
 }

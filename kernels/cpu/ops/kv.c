@@ -227,6 +227,41 @@ void op_kv_touch(struct backend *b, struct kv_cache *cache) {
     if (cache->states) touch(cpu_of(b)->pool, cache->states, cache->state_bytes);
 }
 
+size_t op_kv_block_bytes(const struct kv_cache *cache) {
+    size_t bytes = 0;
+    for (int k = 0; k < cache->n_kinds; k++) {
+        const struct kv_kind *kv = &cache->kind[k];
+        if (!kv->has_window) bytes += kv->L * (kv->key_bytes + kv->value_bytes);
+    }
+    return bytes;
+}
+
+void op_kv_block_get(const struct kv_cache *cache, int block, void *out) {
+    uint8_t *to = out;
+    for (int k = 0; k < cache->n_kinds; k++) {
+        const struct kv_kind *kv = &cache->kind[k];
+        assert(kv->has_window || (block >= 0 && block < kv->n_blocks));
+        for (int place = 0; place < (int)kv->L && !kv->has_window; place++) {
+            memcpy(to, kv_keys(kv, place, block), kv->key_bytes);
+            memcpy(to + kv->key_bytes, kv_values(kv, place, block), kv->value_bytes);
+            to += kv->key_bytes + kv->value_bytes;
+        }
+    }
+}
+
+void op_kv_block_put(struct kv_cache *cache, int block, const void *in) {
+    const uint8_t *from = in;
+    for (int k = 0; k < cache->n_kinds; k++) {
+        const struct kv_kind *kv = &cache->kind[k];
+        assert(kv->has_window || (block >= 0 && block < kv->n_blocks));
+        for (int place = 0; place < (int)kv->L && !kv->has_window; place++) {
+            memcpy(kv_keys(kv, place, block), from, kv->key_bytes);
+            memcpy(kv_values(kv, place, block), from + kv->key_bytes, kv->value_bytes);
+            from += kv->key_bytes + kv->value_bytes;
+        }
+    }
+}
+
 static void copy_block(const struct kv_kind *kv, int from, int to) {
     assert(from >= 0 && from < kv->n_blocks && to >= 0 && to < kv->n_blocks);
     for (int place = 0; place < (int)kv->L && from != to; place++) {

@@ -1,0 +1,104 @@
+"""The prefix store in a server: a later server has the prefixes of an earlier one, and answers are unchanged."""
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import BINARY, MODEL, environment, free_port
+from streams import until
+
+STORY = "The river flows past the old mill, and the miller's daughter counts the boats that pass. " * 6
+
+
+def cached(answer):
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def stored(folder):
+    return sum(file.stat().st_size for file in folder.iterdir()) if folder.exists() else 0
+
+
+def settle(folder):
+    """Waits until the writer is done."""
+    size = -1
+    while size != stored(folder):
+        size = stored(folder)
+        time.sleep(0.2)
+
+
+def answer_of(server, prompt=STORY, n=12):
+    return server.complete(prompt, max_tokens=n, logprobs=2, ignore_eos=True, return_token_ids=True)
+
+
+def test_a_later_server_has_the_prefixes_and_the_same_bytes(start, tmp_path):
+    folder = tmp_path / "store"
+    flags = ["--prefix-store", str(folder), "--prefix-store-size", "1G"]
+    first = start(*flags)
+    before = answer_of(first)
+    private = first.complete(STORY + "mine", max_tokens=1, cache_salt="mine")
+    assert cached(before) == cached(private) == 0
+    settle(folder)
+    first.process.send_signal(signal.SIGKILL)
+    first.process.wait()
+    second = start(*flags)
+    after = answer_of(second)
+    assert cached(after) > before["usage"]["prompt_tokens"] - 32 and after["choices"] == before["choices"]
+    assert cached(second.complete(STORY + "mine", max_tokens=1, cache_salt="mine")) == 0
+    other = start(*flags, "--kv-cache-dtype", "q8_0")
+    assert cached(answer_of(other)) == 0, "another type of cache is a miss"
+
+
+def test_kills_at_random_leave_a_store_that_can_be_used(start, tmp_path):
+    folder, draw = tmp_path / "store", random.Random(7)
+    flags = ["--prefix-store", str(folder), "--prefix-store-size", "64M"]
+    expected = None
+    for _ in range(int(os.environ.get("STORE_KILLS", 3))):
+        one = start(*flags)
+        got = answer_of(one)["choices"]
+        expected = expected or got
+        assert got == expected
+        asked = subprocess.Popen(["curl", "-s", one.url + "/v1/completions", "-H", "Content-Type: application/json", "-d",
+                                  '{"model": "smol", "prompt": "%s", "max_tokens": 1}' % ("word " * draw.randrange(100, 600))],
+                                 stdout=subprocess.DEVNULL)
+        time.sleep(draw.random())
+        one.process.send_signal(signal.SIGKILL)
+        one.process.wait()
+        asked.wait()
+    assert stored(folder) <= 64 << 20
+
+
+def test_a_full_disk_is_a_warning(tmp_path, start):
+    folder = tmp_path / "store"
+    one = start("--prefix-store", str(folder), "--prefix-store-size", "1G")
+    subprocess.run(["prlimit", "--pid", str(one.process.pid), "--fsize=100000"], check=True)
+    expected = answer_of(one)["choices"]
+    until(lambda: "cannot be written" in one.log_tail())
+    assert answer_of(one)["choices"] == expected and one.process.poll() is None
+
+
+@pytest.mark.parametrize("flags, text", [
+    (["--prefix-store", "/proc/none"], "cannot be made"),
+    (["--prefix-store", "/tmp/x", "--prefix-store-size", "1K"], "must be at least"),
+    (["--prefix-store", "/tmp/x", "--no-enable-prefix-caching"], "leave it out"),
+])
+def test_stores_that_cannot_be_used_are_refused(flags, text):
+    command = [BINARY, "serve", "--model", MODEL, "--port", str(free_port()), "--max-model-len", "256", *flags]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment())
+    assert ended.returncode in (1, 2) and text in ended.stderr, ended.stderr
+
+
+def test_evicted_blocks_return_from_the_store(start, server, tmp_path):
+    """The cache holds one of the prompts; each one's blocks are evicted by the others."""
+    folder = tmp_path / "store"
+    own = start("--prefix-store", str(folder), "--max-model-len", "256", "--kv-cache-memory", "8MiB")
+    prompts = [f"{i} {STORY[:400]}" for i in range(4)]
+    expected = [answer_of(server, prompt, 4)["choices"] for prompt in prompts]
+    for prompt in prompts:
+        answer_of(own, prompt, 4)
+    settle(folder)
+    for _ in range(2):
+        again = [answer_of(own, prompt, 4) for prompt in prompts]
+        assert [one["choices"] for one in again] == expected and sum(map(cached, again)) > 4 * 32
