@@ -173,13 +173,19 @@ struct attention {
     /* [H] ALiBi (Press et al. 2022): slope * distance of the two positions is subtracted from a
      * head's scores before the cap; NULL: nothing. Only the CPU backend has it */
     const float *slopes;
+    /* [M][H][D] y is multiplied by the sigmoids of these numbers (Qiu et al. 2025); NULL: by
+     * nothing. Only the CPU backend has it */
+    const float *gate;
 };
 
 /* A gated short convolution (LFM2: Liquid AI 2025). Each of N channels c is a sequence over the
  * positions p, and sees its last `taps` numbers; those before position 0 are 0:
  *     u[p][c] = in[p][c] * x[p][c]
  *     y[p][c] = out[p][c] * (bias[c] + sum over t < taps of w[t][c] * u[p - taps + 1 + t][c])
- * The layer's state of a sequence is its last taps - 1 rows of u, the oldest first. */
+ * The layer's state of a sequence begins with its last taps - 1 rows of u, the oldest first.
+ *
+ * Without gates (in and out are NULL) u = x and y = SiLU(bias + sum): the convolution before a
+ * gated delta rule. */
 struct short_conv {
     int N, taps;       /* taps: 2 to MAX_TAPS */
     const float *w;    /* [taps][N] */
@@ -192,6 +198,35 @@ enum { MAX_TAPS = 8 };
 static inline int short_conv_state(const struct short_conv *conv) {
     return (conv->taps - 1) * conv->N;
 }
+
+/* The gated delta rule (Yang et al. 2024). A layer has Hk key heads of dk and Hv value heads of dv,
+ * and each key head serves Hv / Hk value heads. A value head keeps a matrix S [dk][dv] per
+ * sequence, zero before position 0. Each position replaces it, with q and k divided by their
+ * lengths:
+ *     g = exp(decay * softplus(dt + dt_bias)), beta = sigmoid(b)
+ *     d = (v - g * S^T k) * beta
+ *     S = g * S + k d^T
+ *     o = S^T q / sqrt(dk)
+ *     y = rmsnorm(o) * SiLU(z)
+ * The matrices follow the numbers of the convolution in the layer's state. */
+struct delta_rule {
+    int Hk, Hv, dk, dv;   /* Hv is a multiple of Hk; dv is a multiple of DELTA_QUANTUM */
+    bool tiles;           /* value head h reads key head h % Hk; else h / (Hv / Hk) */
+    int state_first;      /* place of the matrices [Hv][dk][dv] in the state */
+    const float *decay;   /* [Hv] at most 0: -exp(A_log) */
+    const float *dt_bias; /* [Hv] */
+    const float *gain;    /* [dv] of the norm */
+    float epsilon;
+};
+
+enum { DELTA_QUANTUM = 16, MAX_DELTA_HEAD = 256 }; /* dk and dv are at most MAX_DELTA_HEAD */
+
+/* The products of a row that the rule reads. Their content is undefined afterwards. */
+struct delta_rows {
+    float *qkv;    /* [M][(2 Hk dk) + Hv dv] after the convolution */
+    float *z;      /* [M][Hv][dv] */
+    float *b, *dt; /* [M][Hv] */
+};
 
 /* The initial row of a token. */
 struct embedding {
@@ -272,12 +307,16 @@ struct compute_ops {
      * sequence that the row sees. */
     void (*attention)(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
                       int layer, const struct attention *attention);
-    /* y[M][N] = conv of x[M][N], gated by in[M][N] and out[M][N]. Reads and replaces the state of
-     * each of the step's sequences in recurrent layer `layer`, and copies it after rows that the
-     * step names (state_after). NULL: the backend has no states. */
+    /* y[M][N] = conv of x[M][N], gated by in[M][N] and out[M][N] or not gated. y may be x. Reads
+     * and replaces the state of each of the step's sequences in recurrent layer `layer`, and copies
+     * it after rows that the step names (state_after). NULL: the backend has no states. */
     void (*short_conv)(struct backend *b, float *y, const float *in, const float *out,
                        const float *x, struct kv_cache *cache, int layer,
                        const struct short_conv *conv);
+    /* y[M][Hv][dv] = the gated delta rule of the rows, which reads and replaces states in the same
+     * way. */
+    void (*delta_rule)(struct backend *b, float *y, const struct delta_rows *rows,
+                       struct kv_cache *cache, int layer, const struct delta_rule *rule);
     /* y[R][K] = rows logit_row[0..R) of x[M][K]. */
     void (*gather)(struct backend *b, float *y, const float *x, int K);
 };

@@ -10,6 +10,7 @@ enum op {
     OP_ROPE_WRITE,
     OP_ATTENTION,
     OP_SHORT_CONV,
+    OP_DELTA_RULE,
     OP_MATMUL_ADD,
     OP_MLP,
     OP_EXPERTS,

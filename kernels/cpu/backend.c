@@ -167,6 +167,7 @@ static const struct compute_ops compute_ops = {
     .attention = op_attention,
     .gather = op_gather,
     .short_conv = op_short_conv,
+    .delta_rule = op_delta_rule,
 };
 
 static const struct memory_ops memory_ops = {

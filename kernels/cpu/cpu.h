@@ -41,7 +41,7 @@ struct epilogue {
 };
 
 /* The channels [first, first + n) of a short convolution, n at most LANES, in adjacent rows of one
- * sequence. in, out, x and y are the first of these rows. */
+ * sequence. in, out, x and y are the first of these rows; in and out may be NULL. */
 struct channels {
     const struct short_conv *conv;
     int first, n, rows;
@@ -49,6 +49,16 @@ struct channels {
     const float *in, *out, *x;
     float *y;
     float *state; /* [taps - 1][N] */
+};
+
+/* One row of a head of the gated delta rule. S is read and replaced. */
+struct delta_row {
+    int dk, dv;
+    float *S;               /* [dk][dv] */
+    const float *q, *k, *v; /* [dk], [dk], [dv] */
+    float decay, beta;      /* g and beta of struct delta_rule */
+    int first, n;           /* the columns [first, first + n) of S, v and y, multiples of LANES */
+    float *y;               /* [dv] o */
 };
 
 /* The functions that depend on the instruction set. All paths give the same bits. */
@@ -92,6 +102,10 @@ struct path {
     void (*attend)(const struct attend *a);
     /* One sequence's rows of a short convolution; see struct channels. */
     void (*short_conv)(const struct channels *channels);
+    /* One row of the gated delta rule in some columns of a head. */
+    void (*delta_row)(const struct delta_row *row);
+    /* y[n] = y / (1 + exp(-gate[n])) */
+    void (*gate)(float *y, const float *gate, size_t n);
     const struct peak_loops *peaks; /* NULL: the path does not use vectors */
     /* Merges a later chunk's part into the part of all earlier chunks; n values. */
     void (*merge)(float *into, const float *part, int n);
@@ -158,6 +172,8 @@ void plain_product(const struct matrix *w, int panel, const struct activations *
                    int rows, float *y, size_t stride);
 void plain_attend(const struct attend *a);
 void plain_short_conv(const struct channels *c);
+void plain_delta_row(const struct delta_row *row);
+void plain_gate(float *y, const float *gate, size_t n);
 void plain_merge(float *into, const float *part, int n);
 void plain_finish(float *y, const float *part, int n);
 extern const struct logit_ops plain_logits;
@@ -271,6 +287,8 @@ void op_rope_write(struct backend *b, struct kv_cache *cache, int layer, const s
                    float *q, float *k, float *v);
 void op_short_conv(struct backend *b, float *y, const float *in, const float *out, const float *x,
                    struct kv_cache *cache, int layer, const struct short_conv *conv);
+void op_delta_rule(struct backend *b, float *y, const struct delta_rows *rows,
+                   struct kv_cache *cache, int layer, const struct delta_rule *rule);
 void op_gather(struct backend *b, float *y, const float *x, int K);
 void op_hidden(struct backend *b, float *y, const float *x, const struct norm *norm, int from,
                int R, int K);

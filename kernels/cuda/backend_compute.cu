@@ -287,5 +287,6 @@ const struct compute_ops cuda_compute_ops = {
     .rope_write = op_rope_write,
     .attention = op_attention,
     .short_conv = nullptr,
+    .delta_rule = nullptr,
     .gather = op_gather,
 };

@@ -388,6 +388,41 @@ START_TEST(copies_serve_as_the_original) {
 }
 END_TEST
 
+/* The last step of a sequence with gates: each output is divided by 1 + exp(-gate). */
+START_TEST(gates_multiply_the_outputs) {
+    const struct shape *s = &shapes[_i];
+    const size_t n = (size_t)(MAX_ROWS * s->H * s->D);
+    struct sequence sequence = sequence_new(s, 31, 0, 0);
+    uint64_t seed = 5;
+    float *gate = random_floats(&seed, n);
+    struct gathered *g = gathered_new(s);
+    gather_rows(g, s, &sequence, 0, MAX_ROWS);
+    for (const char *const *path = backend_cpu_paths(); *path; path++) {
+        struct backend *b = open_backend(*path, 1 + _i % 3, MAX_ROWS, 256);
+        struct kv_cache *cache = cache_new(b, s);
+        run_step(b, cache, s, g);
+        float *right = mem_alloc(n * sizeof *right);
+        memcpy(right, g->y, n * sizeof *right);
+        for (size_t i = 0; i < n; i++) right[i] = right[i] / (1.0f + plain_exp(-gate[i]));
+        const struct attention attention = {.H = s->H,
+                                            .scale = 0.11f,
+                                            .cap = s->cap,
+                                            .window = s->window,
+                                            .sinks = sinks_of(s),
+                                            .slopes = s->has_slopes ? slopes : NULL,
+                                            .gate = gate};
+        b->compute->attention(b, g->y, g->q, cache, LAYER, &attention);
+        assert_same_floats(g->y, right, n, *path);
+        mem_free(right);
+        b->cache->kv_free(b, cache);
+        backend_close(b);
+    }
+    gathered_free(g);
+    free(gate);
+    sequence_free(&sequence);
+}
+END_TEST
+
 START_TEST(a_cache_that_cannot_be_is_refused) {
     const struct kv_config wrong[] = {{1, 1, 64, 10, 16, DTYPE_Q4_0},
                                       {1, 1, 64, 10, 5, DTYPE_Q8_0},
@@ -419,6 +454,7 @@ int main(void) {
     tcase_add_loop_test(core, steps_paths_and_blocks_change_nothing, 0, N_SHAPES);
     tcase_add_loop_test(core, sequences_do_not_see_each_other, 0, N_SHAPES);
     tcase_add_loop_test(core, copies_serve_as_the_original, 0, N_SHAPES);
+    tcase_add_loop_test(core, gates_multiply_the_outputs, 0, N_SHAPES);
     tcase_add_test(core, a_cache_that_cannot_be_is_refused);
     suite_add_tcase(suite, core);
     return suite_main(suite);

@@ -39,6 +39,7 @@ struct attention_job {
     size_t part_floats;  /* size of one query's part */
     float *parts;        /* if split: [task][chunk][up to `queries`][part_floats] */
     int queries;         /* maximum of a task */
+    int gated_rows;      /* rows of a piece of apply_gates */
 };
 
 /* The queries of one task. */
@@ -269,6 +270,23 @@ static bool worth_splitting(const struct attention_job *job) {
            (size_t)job->chunks <= SPLIT_BYTES / part_bytes / (size_t)job->n_tasks;
 }
 
+static void gate_piece(void *arg, int i, int thread) {
+    const struct attention_job *job = arg;
+    const int first = i * job->gated_rows, left = job->cpu->step->M - first;
+    const size_t width = (size_t)job->attention->H * (size_t)job->kv->D;
+    const size_t rows = (size_t)(left < job->gated_rows ? left : job->gated_rows);
+    const size_t at = (size_t)first * width;
+    (void)thread;
+    job->cpu->path->gate(job->y + at, job->attention->gate + at, rows * width);
+}
+
+/* Multiplies the outputs by the sigmoids of their gates. */
+static void apply_gates(struct attention_job *job) {
+    const int M = job->cpu->step->M;
+    job->gated_rows = piece_units(job->cpu, 16LL * job->attention->H * job->kv->D, M);
+    pool_run(job->cpu->pool, gate_piece, job, (M + job->gated_rows - 1) / job->gated_rows);
+}
+
 void op_attention(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
                   int layer, const struct attention *attention) {
     struct cpu *cpu = cpu_of(b);
@@ -300,6 +318,7 @@ void op_attention(struct backend *b, float *y, const float *q, const struct kv_c
     } else {
         pool_run(cpu->pool, whole_task, &job, job.n_tasks);
     }
+    if (attention->gate) apply_gates(&job);
 }
 
 /* Plans scratch for heads of D if D is larger than before: angles of the rows, attention of the

@@ -33,8 +33,8 @@ static void conv_rows(const struct conv_job *job, int first, int s, int row, int
                                       .n = N - first < LANES ? N - first : LANES,
                                       .rows = end - row,
                                       .begins = step->position[row] == 0,
-                                      .in = job->in + at,
-                                      .out = job->out + at,
+                                      .in = job->in ? job->in + at : NULL,
+                                      .out = job->out ? job->out + at : NULL,
                                       .x = job->x + at,
                                       .y = job->y + at,
                                       .state = kv_state(job->cache, step->state[s], job->layer)};

@@ -16,8 +16,9 @@ static void one_channel(const struct channels *c, int channel) {
     for (int t = 0; t < last; t++) u[t] = c->begins ? 0 : c->state[t * N + channel];
     for (int r = 0; r < c->rows; r++) {
         const size_t at = (size_t)r * (size_t)N + (size_t)channel;
-        u[last] = c->in[at] * c->x[at];
-        c->y[at] = c->out[at] * sum_of(c->conv, u, channel);
+        u[last] = c->in ? c->in[at] * c->x[at] : c->x[at];
+        float sum = sum_of(c->conv, u, channel);
+        c->y[at] = c->out ? c->out[at] * sum : plain_activation(sum, ACTIVATION_SILU);
         for (int t = 0; t < last; t++) u[t] = u[t + 1];
     }
     for (int t = 0; t < last; t++) c->state[t * N + channel] = u[t];
@@ -25,6 +26,6 @@ static void one_channel(const struct channels *c, int channel) {
 
 void plain_short_conv(const struct channels *c) {
     assert(c->n > 0 && c->first >= 0 && c->first + c->n <= c->conv->N);
-    assert(c->conv->taps >= 2 && c->conv->taps <= MAX_TAPS);
+    assert(c->conv->taps >= 2 && c->conv->taps <= MAX_TAPS && !c->in == !c->out);
     for (int i = 0; i < c->n; i++) one_channel(c, c->first + i);
 }

@@ -1,0 +1,28 @@
+/* The gated delta rule, one column of a head's matrix at a time; and the gates of attention's
+ * outputs. */
+#include <math.h>
+
+#include "kernels/cpu/cpu.h"
+
+static void one_column(const struct delta_row *row, int column) {
+    const size_t dv = (size_t)row->dv;
+    float *S = row->S + column, seen = 0, o = 0;
+    for (int i = 0; i < row->dk; i++) seen = fmaf(S[(size_t)i * dv], row->k[i], seen);
+    const float d = fmaf(-row->decay, seen, row->v[column]) * row->beta;
+    for (int i = 0; i < row->dk; i++) {
+        float *s = &S[(size_t)i * dv];
+        *s = fmaf(row->k[i], d, *s * row->decay);
+        o = fmaf(*s, row->q[i], o);
+    }
+    row->y[column] = o;
+}
+
+void plain_delta_row(const struct delta_row *row) {
+    assert(row->dk > 0 && row->first >= 0 && row->n > 0 && row->first + row->n <= row->dv);
+    for (int i = 0; i < row->n; i++) one_column(row, row->first + i);
+}
+
+void plain_gate(float *y, const float *gate, size_t n) {
+    assert(y != gate);
+    for (size_t i = 0; i < n; i++) y[i] = y[i] / (1.0f + plain_exp(-gate[i]));
+}
