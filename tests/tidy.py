@@ -240,7 +240,6 @@ SHORT_FILES = {
     "engine/models/dummy.h": A_DOOR,
     "engine/models/folder_names.h": A_DOOR,
     "engine/models/weight_cache.h": A_DOOR,
-    "engine/models/layers.h": A_DOOR,
     "server/keys/internal.h": A_DOOR,
     "server/receipts/internal.h": A_DOOR,
     "server/offline/offline.h": A_DOOR,

@@ -81,6 +81,14 @@ struct expert_config {
     float weight_scale;
 };
 
+/* A gated delta rule in place of attention (struct delta_rule of kernels/ops.h). */
+struct delta_config {
+    bool is_used; /* recurrent layers have it, rather than a short convolution */
+    bool tiles;   /* value heads of the file are tiled over the key heads, not grouped by them */
+    int Hk, Hv;   /* key heads, value heads */
+    int dk, dv;   /* their sizes */
+};
+
 /* The numbers of xIELU (struct xielu of kernels/ops.h) as files have them: positive is
  * softplus(alpha_p), negative is beta + softplus(alpha_n), linear is beta, limit is eps. */
 enum { XIELU_ALPHA_P, XIELU_ALPHA_N, XIELU_BETA, XIELU_EPS, N_XIELU };
@@ -95,7 +103,7 @@ struct layer_config {
     int F;                 /* 0: as in its kind of layer; see config_width */
     int kv_layer;          /* the layer whose keys and values this layer reads, if not its own */
     bool values_are_keys;  /* the layer lacks a matrix of values */
-    bool is_recurrent;     /* the layer has a short convolution instead of attention */
+    bool is_recurrent;     /* the layer has a state instead of attention */
     int n_recurrent;       /* recurrent layers before this one */
     float xielu[N_XIELU];  /* for ACTIVATION_XIELU */
 };
@@ -111,10 +119,11 @@ struct model_config {
     struct kv_heads window_heads; /* of layers with windows; 0: as in others */
     /* number of last layers that read the cache of the last earlier layer of their kind */
     int n_readers;
-    int F_readers;   /* width of the MLPs in these; 0: F */
-    int P;           /* width of each layer's own input to the stream; 0: not used */
-    int C;           /* channels of a recurrent layer; 0: there are no such layers */
-    int taps;        /* positions that their convolution sees */
+    int F_readers; /* width of the MLPs in these; 0: F */
+    int P;         /* width of each layer's own input to the stream; 0: not used */
+    int C;         /* channels of a recurrent layer; 0: there are no such layers */
+    int taps;      /* positions that their convolution sees */
+    struct delta_config delta;
     bool keys_serve; /* layers without windows use their keys as values */
     bool norms_values;
     /* of layers without windows, if config.json states only that of the others; 0: all are equal */
@@ -210,9 +219,22 @@ static inline int config_recurrent_layers(const struct model_config *config) {
     return last->n_recurrent + last->is_recurrent;
 }
 
-/* The numbers that a recurrent layer keeps per sequence. */
+/* The width of a recurrent layer's output before its last product. */
+static inline int config_recurrent_width(const struct model_config *config) {
+    const struct delta_config *delta = &config->delta;
+    return config->C > 0 && delta->is_used ? delta->Hv * delta->dv : config->C;
+}
+
+/* The numbers of a recurrent layer's convolution per sequence, rounded up to a cache line if
+ * matrices follow. */
+static inline int config_conv_floats(const struct model_config *config) {
+    int floats = config->C > 0 ? (config->taps - 1) * config->C : 0;
+    return config->delta.is_used ? (floats + 15) / 16 * 16 : floats;
+}
+
+/* The numbers that a recurrent layer keeps per sequence: below INT_MAX, see layers_finish. */
 static inline int config_state_floats(const struct model_config *config) {
-    return config->C > 0 ? (config->taps - 1) * config->C : 0;
+    return config_conv_floats(config) + config->delta.dk * config_recurrent_width(config);
 }
 
 /* The width of a layer's MLP. */
@@ -223,12 +245,12 @@ static inline int config_width(const struct model_config *config, int layer) {
 }
 
 /* The maximum over all layers: width of a row's queries, of its keys, and of the MLP. The channels
- * of recurrent layers use the buffers of queries and keys. */
+ * of recurrent layers use the buffer of queries, their gates that of keys. */
 struct config_widths {
     int q, kv, F;
 };
 static inline struct config_widths config_widest(const struct model_config *config) {
-    struct config_widths most = {config->C, config->C, config->F};
+    struct config_widths most = {config->C, config_recurrent_width(config), config->F};
     for (int i = 0; i < config->L; i++) {
         struct kv_heads heads = config_heads(config, i);
         int q = config->H * heads.D, kv = heads.G * heads.D, F = config_width(config, i);

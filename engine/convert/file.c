@@ -104,7 +104,7 @@ static enum status check_changes(const struct conversion *c, struct err *err) {
 /* The source's row of row r of the output. The second number of a pair is in the second half of the
  * rotated rows of a head. */
 static int64_t row_before(const struct out_tensor *t, int64_t r) {
-    if (t->weight->qkv_groups > 0) return weight_ungrouped_row(t->weight, r);
+    if (t->weight->groups > 0) return weight_ungrouped_row(t->weight, r);
     if (t->D == 0 || r % t->D >= t->D_rope) return r;
     int64_t within = r % t->D;
     return r - within + within % 2 * (t->D_rope / 2) + within / 2;
@@ -134,7 +134,7 @@ const void *out_tensor_rows(const struct out_tensor *t, int64_t first, int64_t n
     size_t row = dtype_bytes(t->from, (size_t)t->K);
     if (t->made) return t->made + first;
     bool is_plain = !t->expert && t->n_parts == 1 && t->D == 0 && !t->weight->is_transposed &&
-                    t->weight->qkv_groups == 0;
+                    t->weight->groups == 0;
     if (is_plain) return (const char *)t->weight->data + (size_t)first * row;
     for (int64_t done = 0, run; done < n; done += run) {
         int64_t begin = (first + done) % t->N;

@@ -109,13 +109,16 @@ static enum status read_shape(struct model_config *config, struct gguf_reader *r
         *keys[i].out = (int)value;
     }
     int F[MAX_LAYERS] = {0}, G[MAX_LAYERS] = {0};
-    enum status status =
-        read_of_layers(r, "feed_forward_length", config->L, 1, MAX_WIDTH, &config->F, F);
+    const char *width = "feed_forward_length";
+    if (config->experts.is_used && !gguf_find(r->gguf, key_of(r, width)))
+        width = "expert_feed_forward_length"; /* no layer has an MLP */
+    enum status status = read_of_layers(r, width, config->L, 1, MAX_WIDTH, &config->F, F);
     config->G = config->H;
     if (!status && gguf_find(r->gguf, key_of(r, "attention.head_count_kv")))
-        status = read_of_layers(r, "attention.head_count_kv", config->L, config->taps == 0,
-                                MAX_HEADS, &config->G, G);
-    if (!status && config->taps > 0) status = read_conv(config, r, G);
+        status =
+            read_of_layers(r, "attention.head_count_kv", config->L,
+                           config->taps == 0 || config->delta.is_used, MAX_HEADS, &config->G, G);
+    if (!status && config->taps > 0 && !config->delta.is_used) status = read_conv(config, r, G);
     for (int i = 0; i < config->L && !status; i++)
         config->layer[i].F = F[i], config->layer[i].heads.G = G[i];
     return status;

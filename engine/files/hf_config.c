@@ -249,7 +249,8 @@ static enum status read_windows(struct model_config *c, const struct json *root,
         bool slides = json_is_text(type, "sliding_attention");
         char text[64];
         i++;
-        layer->is_recurrent = c->taps > 0 && json_is_text(type, "conv");
+        layer->is_recurrent =
+            c->taps > 0 && json_is_text(type, c->delta.is_used ? "linear_attention" : "conv");
         if (layer->is_recurrent) continue;
         if (!slides && !json_is_text(type, "full_attention") && !json_is_text(type, "attention"))
             return err_set(err, STATUS_BAD_FILE, "layer_types",
@@ -343,7 +344,7 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
     if (!status) status = read_branches(config, root, err);
     if (!status) status = hf_encoder_begin(config, hf, err);
     if (!status) status = read_windows(config, root, err);
-    if (!status && config->taps > 0) status = hf_conv_read(config, hf, err);
+    if (!status && config->taps > 0) status = hf_recurrent_read(config, hf, err);
     if (!status) status = read_scales(config, root, err);
     if (!status) status = read_epsilon(config, root, err);
     if (!status) status = hf_rope_read(config, root, err);

@@ -178,9 +178,10 @@ enum status hf_encoder_begin(struct model_config *config, const struct hf_config
 enum status hf_encoder_read(struct model_config *config, const struct hf_config *hf,
                             struct err *err);
 
-/* Reads the keys of a model with short convolutions: which layers have one, its length, and the
- * rule for the MLP's width. Call it after the layers' kinds (layer_types) are read. */
-enum status hf_conv_read(struct model_config *config, struct hf_config *hf, struct err *err);
+/* Reads the keys of a model with recurrent layers: which layers are, and the shape of their
+ * convolution and delta rule; for LFM2 also the rule for the MLP's width. Call it after the layers'
+ * kinds (layer_types) are read. */
+enum status hf_recurrent_read(struct model_config *config, struct hf_config *hf, struct err *err);
 
 /* Reads the end ids and sampling defaults from a folder's generation_config.json, if it exists. V
  * must already be set. */

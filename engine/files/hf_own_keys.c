@@ -1,6 +1,6 @@
 /* Reads the keys of config.json that only one family has. Falcon: heads, branches and norms; its
  * first models (7B) have one key head, later ones (11B, 40B) the "new decoder architecture". LFM2:
- * short convolutions and the width of MLPs. */
+ * short convolutions and the width of MLPs. Qwen3-Next and Qwen3.5: gated delta rules. */
 #include <string.h>
 
 #include "engine/files/hf_config.h"
@@ -89,11 +89,48 @@ static enum status read_width(struct model_config *c, const struct json *root, s
                    (long long)F, MAX_WIDTH);
 }
 
-enum status hf_conv_read(struct model_config *config, struct hf_config *hf, struct err *err) {
+static enum status read_conv(struct model_config *config, struct hf_config *hf, struct err *err) {
     const struct json *root = hf->text;
     enum status status =
         key_int_or(root, "conv_L_cache", 2, MAX_TAPS, config->taps, &config->taps, err);
     if (!status) status = read_attention_layers(config, root, err);
     if (!status) status = key_bool_or(root, "tie_embedding", hf->is_tied, &hf->is_tied, err);
     return status ? status : read_width(config, root, err);
+}
+
+/* ---- gated delta rules ---------------------------------------------------------------------- */
+
+/* Without layer_types every full_attention_interval-th layer has attention. */
+static enum status read_interval(struct model_config *c, const struct json *root, struct err *err) {
+    int every;
+    enum status status = key_int_or(root, "full_attention_interval", 1, MAX_LAYERS, 4, &every, err);
+    if (status || key_value(root, "layer_types")) return status;
+    for (int i = 0; i < c->L; i++) c->layer[i].is_recurrent = (i + 1) % every != 0;
+    return STATUS_OK;
+}
+
+static enum status read_delta(struct model_config *c, const struct json *root, struct err *err) {
+    struct delta_config *d = &c->delta;
+    const struct {
+        const char *key;
+        int min, max, usual, *out;
+    } keys[] = {{"linear_conv_kernel_dim", 2, MAX_TAPS, c->taps, &c->taps},
+                {"linear_num_key_heads", 1, MAX_HEADS, 16, &d->Hk},
+                {"linear_num_value_heads", 1, MAX_HEADS, 32, &d->Hv},
+                {"linear_key_head_dim", 1, MAX_WIDTH, 128, &d->dk},
+                {"linear_value_head_dim", 1, MAX_WIDTH, 128, &d->dv}};
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++)
+        status = key_int_or(root, keys[i].key, keys[i].min, keys[i].max, keys[i].usual, keys[i].out,
+                            err);
+    bool gates = true;
+    if (!status) status = key_bool_or(root, "attn_output_gate", true, &gates, err);
+    if (!status && !gates)
+        return err_set(err, STATUS_BAD_FILE, "attn_output_gate",
+                       "key attn_output_gate: only true is supported");
+    return status ? status : read_interval(c, root, err);
+}
+
+enum status hf_recurrent_read(struct model_config *config, struct hf_config *hf, struct err *err) {
+    return config->delta.is_used ? read_delta(config, hf->text, err) : read_conv(config, hf, err);
 }

@@ -145,6 +145,9 @@ enum status gguf_config_read(struct model_config *config, const struct gguf *ggu
 enum status gguf_encoder_read(struct model_config *config, const struct gguf *gguf,
                               struct err *err);
 
+/* The same for gated delta rules: their shape, and the layers that have them. */
+enum status gguf_delta_read(struct model_config *config, const struct gguf *gguf, struct err *err);
+
 /* The numeric sampling defaults: their keys in generation_config.json and in GGUF files, and their
  * ranges, which are those of requests. */
 struct sampling_number {

@@ -26,7 +26,8 @@ static const struct model_family *const families[] = {
     &model_command_r, &model_granite4, &model_phi, &model_qwen2vl, &model_qwen3vl,
     &model_qwen3vlmoe, &model_arcee, &model_nemotron, &model_hunyuan, &model_ernie4_5_moe,
     &model_apertus, &model_bert, &model_roberta, &model_gemma_embedding, &model_nomic,
-    &model_modern, &model_jina, &model_lfm2, &model_lfm2_moe,
+    &model_modern, &model_jina, &model_lfm2, &model_lfm2_moe, &model_qwen35, &model_qwen35moe,
+    &model_qwen3next,
 };
 /* clang-format on */
 enum { N_FAMILIES = sizeof families / sizeof *families };
@@ -76,11 +77,11 @@ static enum status find_family(const struct model_family **out, const struct mod
     if (status) return status;
     *out = NULL;
     bool experts = has_experts(file, name);
-    for (int i = 0; i < N_FAMILIES;
-         i++) { /* two families may share a name, one of them with experts */
+    for (int i = 0; i < N_FAMILIES; i++) { /* two may share a name, one of them with experts */
         if (!is_called(families[i], in_gguf, name)) continue;
         if (!*out || family_has_experts(families[i]) == experts) *out = families[i];
     }
+    if (*out && file->hf) *out = folder_style_choose(*out, &file->hf->weights);
     if (*out) return STATUS_OK;
     return refuse_architecture(in_gguf, name, err);
 }
@@ -99,6 +100,8 @@ static role_set fused_in_file(const struct weights *weights) {
     role_set fused = 0;
     if (has_role(weights, ROLE_EXPERTS_GATE_UP)) fused |= ROLES_FUSED_EXPERTS;
     if (has_role(weights, ROLE_QKV)) fused |= ROLES_FUSED_QKV;
+    if (has_role(weights, ROLE_DELTA_B_DT)) fused |= ROLE_BIT(ROLE_DELTA_B_DT);
+    if (has_role(weights, ROLE_DELTA_QKVZ)) fused |= ROLE_BIT(ROLE_DELTA_QKVZ);
     return fused;
 }
 
@@ -141,6 +144,8 @@ static void begin(struct model_config *config, const struct model_file *file,
                                     .residual_scale = 1,
                                     .logit_scale = 1};
     config->norms_heads_last = family->norms_heads_last, config->taps = family->taps;
+    config->delta.is_used = family->has_delta;
+    config->delta.tiles = family->tiles_heads && in_gguf;
     begin_encoder(config, family);
     if (!in_gguf) config->roles |= family->folder.roles;
     if (!in_gguf) begin_folder(config, &family->folder);
@@ -441,12 +446,7 @@ static enum status read_config(struct model_config *config, struct model_file *f
     enum status status = find_family(&family, file, err);
     if (status) return hf ? blame_file(err, status, hf->path) : status;
     begin(config, file, family);
-    if (hf) hf->is_tied = family->ties, hf->activation = family->folder.activation;
-    if (hf) hf->width_key = family->folder.width_key;
-    if (hf) hf->tanh_activation = family->folder.tanh_activation;
-    if (hf) hf->has_falcon_keys = family->folder.has_falcon_keys;
-    if (hf) hf->rotates_if_said = family->folder.rotates_if_said;
-    if (hf) hf->pads_positions = family->folder.pads_positions;
+    if (hf) folder_style_begin(hf, family);
     status = model_file_config(config, file, err);
     if (status) return status;
     finish_window_rope(config);

@@ -145,9 +145,10 @@ static bool is_unused(const struct model_family *family, const char *name) {
     return false;
 }
 
-/* Does the tensor belong to a part that predicts further tokens (ERNIE 4.5)? */
+/* Does the tensor belong to a part that predicts further tokens (ERNIE 4.5, Qwen3-Next)? */
 static bool is_of_predictor(const char *name) {
-    return strncmp(without_prefix(name), "mtp_", 4) == 0;
+    const char *rest = without_prefix(name);
+    return strncmp(rest, "mtp_", 4) == 0 || strncmp(rest, "mtp.", 4) == 0;
 }
 
 /* Returns the role of a name, its layer, and the expert or head of a tensor of only one; N_ROLES if
@@ -329,9 +330,13 @@ static void check_shape(struct matching *m, struct weight *weight, enum role rol
     weight->is_interleaved = is_whole && info->n_parts > 0 && style->interleaves_experts;
     if (style->groups_qkv && (role == ROLE_QKV || role == ROLE_QKV_BIAS)) {
         struct kv_heads heads = config_heads(m->config, layer);
-        weight->qkv_groups = heads.G, weight->qkv_head = heads.D;
+        const int rows[] = {m->config->H / heads.G * heads.D, heads.D, heads.D};
+        weight->groups = heads.G;
+        memcpy(weight->group_rows, rows, sizeof rows);
     }
-    weight->adds_one = style->adds_one && n_dims == 1 && !info->is_bias;
+    bool is_delta = role == ROLE_DELTA_NORM; /* its gains are whole in all files */
+    weight->adds_one = style->adds_one && n_dims == 1 && !info->is_bias && !is_delta;
+    weight->is_log = role == ROLE_DELTA_DECAY;
 }
 
 static void note_missing(struct matching *m, enum role role, int layer, int piece) {
@@ -380,7 +385,7 @@ static void check_tensors(struct matching *m) {
         }
 }
 
-/* ---- entry point ---------------------------------------------------------------------------- */
+/* ---- entry points --------------------------------------------------------------------------- */
 
 static void tell(struct buf *out, const char *what, const struct complaint *about) {
     if (about->n == 0) return;
@@ -400,6 +405,29 @@ static enum status judge(struct matching *m, struct err *err) {
                          m->family->gguf, text.data);
     buf_free(&text);
     return status;
+}
+
+const struct model_family *folder_style_choose(const struct model_family *family,
+                                               const struct weights *weights) {
+    static const char end[] = ".mlp.experts.gate_up_proj";
+    if (!family->folder.fused_form) return family;
+    for (int i = 0; i < weights->n; i++) {
+        const char *name = weights->tensor[i].name;
+        size_t length = strlen(name), n = sizeof end - 1;
+        if (length > n && strcmp(name + length - n, end) == 0) return family->folder.fused_form;
+    }
+    return family;
+}
+
+void folder_style_begin(struct hf_config *hf, const struct model_family *family) {
+    const struct folder_style *style = &family->folder;
+    assert(!hf->width_key && !hf->is_tied);
+    hf->is_tied = family->ties, hf->activation = style->activation;
+    hf->width_key = style->width_key;
+    hf->tanh_activation = style->tanh_activation;
+    hf->has_falcon_keys = style->has_falcon_keys;
+    hf->rotates_if_said = style->rotates_if_said;
+    hf->pads_positions = style->pads_positions;
 }
 
 enum status folder_names_read(struct model_config *config, struct weights *weights,

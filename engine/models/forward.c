@@ -9,8 +9,8 @@
  *               or x += norm(norm(down(..)) + norm(such experts)), both of the same x
  *               or x += output(attention) + down(..), both of the same x, with one norm or two
  *               or x = norm(x + output(attention(..))), x = norm(x + down(..))
- *               or x += output(out * conv(in * x' )) in place of attention, with in, out and x' of
- *                  norm(x): a recurrent layer, which keeps a state per sequence
+ *     A recurrent layer has a short convolution or a gated delta rule in place of attention
+ *     (forward_recurrent.c).
  *     hidden vector = [norm](x), logits = head(hidden vector)
  *
  * If the embedding's width differs from the stream's, it is projected to the stream's width, and
@@ -28,6 +28,7 @@
 #include <assert.h>
 #include <math.h>
 
+#include "engine/models/layers.h"
 #include "engine/models/model.h"
 
 static struct linear linear_of(const struct tensors *t, enum role w, enum role bias) {
@@ -227,15 +228,16 @@ static void qkv(struct model *model, int layer, int M, struct kv_cache *cache) {
                                      : norm_of(model, t, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
     const struct linear linear[] = {linear_of(t, ROLE_Q, ROLE_Q_BIAS),
                                     linear_of(t, ROLE_K, ROLE_K_BIAS),
-                                    linear_of(t, ROLE_V, ROLE_V_BIAS)};
+                                    linear_of(t, ROLE_V, ROLE_V_BIAS),
+                                    {.w = t->w[ROLE_ATTN_GATE]}};
     const struct heads heads = heads_of(model, layer);
     bool reads = config_reads(m, layer);
-    int n = reads ? 1 : heads.values_are_keys ? 2 : 3;
+    int n = reads ? 1 : heads.values_are_keys ? 2 : t->w[ROLE_ATTN_GATE] ? 4 : 3;
     assert(reads || (!heads.q_gain == !heads.k_gain));
     assert(linear[n - 1].w && (m->rope.D_rope == 0 || model->inv_freq));
     TIME_OP(b, OP_MATMUL,
-            compute->matmul(b, (float *const[]){a->q, a->k, a->v}, a->x, norm_before(model, &norm),
-                            linear, n, M));
+            compute->matmul(b, (float *const[]){a->q, a->k, a->v, a->attn_gate}, a->x,
+                            norm_before(model, &norm), linear, n, M));
     TIME_OP(b, OP_ROPE_WRITE,
             compute->rope_write(b, cache, config_kv_layer(m, layer), &heads, a->q,
                                 reads ? NULL : a->k, reads ? NULL : a->v));
@@ -247,40 +249,17 @@ static void attention(struct model *model, int layer, const struct kv_cache *cac
     struct backend *b = model->backend;
     const struct model_config *m = &model->part;
     struct model_activations *a = &model->act;
-    const struct attention attention = {.H = m->H,
-                                        .scale = m->attention_scale,
-                                        .cap = m->attention_cap,
-                                        .window = m->layer[layer].window,
-                                        .both_ways = m->is_encoder,
-                                        .slopes = model->slopes,
-                                        .sinks = model->layers[layer].vec[ROLE_SINKS]};
+    const struct attention attention = {
+        .H = m->H,
+        .scale = m->attention_scale,
+        .cap = m->attention_cap,
+        .window = m->layer[layer].window,
+        .both_ways = m->is_encoder,
+        .slopes = model->slopes,
+        .gate = model->layers[layer].w[ROLE_ATTN_GATE] ? a->attn_gate : NULL,
+        .sinks = model->layers[layer].vec[ROLE_SINKS]};
     TIME_OP(b, OP_ATTENTION,
             compute->attention(b, a->attn_out, a->q, cache, config_kv_layer(m, layer), &attention));
-}
-
-/* attn_out = the short convolution of norm(x), and its state. The gates and inputs use the buffers
- * of queries, keys and values. */
-static void short_conv(struct model *model, int layer, int M, struct kv_cache *cache) {
-    struct backend *b = model->backend;
-    const struct model_config *m = &model->part;
-    const struct tensors *t = &model->layers[layer];
-    struct model_activations *a = &model->act;
-    const struct norm norm = norm_of(model, t, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
-    const struct linear linear[] = {linear_of(t, ROLE_CONV_GATE_IN, ROLE_CONV_GATE_IN_BIAS),
-                                    linear_of(t, ROLE_CONV_GATE_OUT, ROLE_CONV_GATE_OUT_BIAS),
-                                    linear_of(t, ROLE_CONV_X, ROLE_CONV_X_BIAS)};
-    const struct short_conv conv = {m->C, m->taps, t->vec[ROLE_CONV], t->vec[ROLE_CONV_BIAS]};
-    assert(conv.w && linear[2].w && norm.gain);
-    TIME_OP(b, OP_MATMUL,
-            compute->matmul(b, (float *const[]){a->q, a->k, a->v}, a->x, &norm, linear, 3, M));
-    TIME_OP(b, OP_SHORT_CONV,
-            compute->short_conv(b, a->attn_out, a->q, a->k, a->v, cache,
-                                m->layer[layer].n_recurrent, &conv));
-}
-
-/* Returns the width of attn_out in a layer. */
-static int mixed_width(const struct model_config *m, int layer) {
-    return m->layer[layer].is_recurrent ? m->C : m->H * config_heads(m, layer).D;
 }
 
 /* x = (x + norm(y)) * scale, with the norm after a branch. y is zero afterwards. */
@@ -401,10 +380,10 @@ static void output_then_mlp(struct model *model, int layer, float *x, const floa
                             int M) {
     struct backend *b = model->backend;
     const struct tensors *t = &model->layers[layer];
-    assert(M > 0 && (t->w[ROLE_O] || t->w[ROLE_CONV_OUT]));
+    assert(M > 0);
     float *y = t->vec[ROLE_ATTN_POST_NORM] ? model->act.branch : x;
     const struct linear output = model->part.layer[layer].is_recurrent
-                                     ? ending_of(model, t, ROLE_CONV_OUT, ROLE_CONV_OUT_BIAS)
+                                     ? recurrent_output(model, layer)
                                      : ending_of(model, t, ROLE_O, ROLE_O_BIAS);
     TIME_OP(b, OP_MATMUL_ADD, compute->matmul_add(b, sum_of(model, y), attn_out, &output, M));
     end_branch(model, t, ROLE_ATTN_POST_NORM, 1, x, y, M);
@@ -458,11 +437,11 @@ static void read_rows(struct model *model, int R, int n_hidden) {
         TIME_OP(b, OP_LOGITS, compute->hidden(b, a->hidden, x, last, n, n_hidden, width));
 }
 
-/* attn_out = attention or a short convolution. Keys, values and states are written even if no row
+/* attn_out = attention or a recurrent layer. Keys, values and states are written even if no row
  * is read; attention is then left out. */
 static void mix(struct model *model, int layer, int M, bool is_read, struct kv_cache *cache) {
     bool is_recurrent = model->part.layer[layer].is_recurrent;
-    (is_recurrent ? short_conv : qkv)(model, layer, M, cache);
+    (is_recurrent ? recurrent_layer : qkv)(model, layer, M, cache);
     if (!is_recurrent && is_read) attention(model, layer, cache);
 }
 
@@ -476,7 +455,9 @@ static void last_layer(struct model *model, const struct step *step, struct kv_c
     mix(model, last, step->M, step->R > 0, cache);
     if (step->R == 0) return;
     TIME_OP(b, OP_GATHER, compute->gather(b, a->logit_x, a->x, m->K));
-    TIME_OP(b, OP_GATHER, compute->gather(b, a->q, a->attn_out, mixed_width(m, last)));
+    int width =
+        m->layer[last].is_recurrent ? config_recurrent_width(m) : m->H * config_heads(m, last).D;
+    TIME_OP(b, OP_GATHER, compute->gather(b, a->q, a->attn_out, width));
     if (m->P > 0)
         TIME_OP(b, OP_GATHER, compute->gather(b, a->logit_inputs, a->inputs, m->L * m->P));
     output_and_mlp(model, last, a->logit_x, a->q, step->R);

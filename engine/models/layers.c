@@ -97,6 +97,28 @@ static enum status check_kinds(const struct model_config *config, struct err *er
                    MAX_WINDOWS, MAX_WINDOWS);
 }
 
+/* Checks the heads of a delta rule against the kernels. */
+static enum status check_delta(const struct model_config *config, struct err *err) {
+    const struct delta_config *d = &config->delta;
+    if (config->C == 0 || !d->is_used) return STATUS_OK;
+    if (d->Hv % d->Hk == 0 && d->dk <= MAX_DELTA_HEAD && d->dv <= MAX_DELTA_HEAD &&
+        d->dv % DELTA_QUANTUM == 0)
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, "linear_num_value_heads",
+                   "the gated delta rule has %d key heads of %d numbers and %d value heads of %d, "
+                   "which is not supported: key heads must divide value heads, heads have at most "
+                   "%d numbers, and those of values a multiple of %d",
+                   d->Hk, d->dk, d->Hv, d->dv, MAX_DELTA_HEAD, DELTA_QUANTUM);
+}
+
+/* Returns the channels of a recurrent layer; 0: too many. */
+static int count_channels(const struct model_config *config) {
+    const struct delta_config *d = &config->delta;
+    int64_t channels = 2 * (int64_t)d->Hk * d->dk + (int64_t)d->Hv * d->dv;
+    if (!d->is_used) return config->K;
+    return channels <= MAX_WIDTH ? (int)channels : 0;
+}
+
 /* Numbers the recurrent layers. The cache and its plan need a layer of attention, and windows or
  * shared keys beside recurrent layers are not supported. */
 static enum status number_recurrent(struct model_config *config, struct err *err) {
@@ -105,20 +127,27 @@ static enum status number_recurrent(struct model_config *config, struct err *err
         config->layer[i].n_recurrent = n;
         n += config->layer[i].is_recurrent;
     }
-    config->C = n > 0 ? config->K : 0;
+    config->C = n > 0 ? count_channels(config) : 0;
     if (n == 0) config->taps = 0;
+    if (n > 0 && config->C == 0)
+        return err_set(err, STATUS_BAD_FILE, "linear_num_value_heads",
+                       "%d key heads of %d numbers and %d value heads of %d have together more "
+                       "than %d channels",
+                       config->delta.Hk, config->delta.dk, config->delta.Hv, config->delta.dv,
+                       MAX_WIDTH);
     if (n < config->L && (n == 0 || (config->window == 0 && config->n_readers == 0)))
         return STATUS_OK;
     return err_set(err, STATUS_BAD_FILE, "layer_types",
-                   "%d of %d layers are convolutions: expected at least one layer of attention, "
+                   "%d of %d layers are %s: expected at least one layer of attention, "
                    "and neither windows nor shared keys in the others",
-                   n, config->L);
+                   n, config->L, config->delta.is_used ? "recurrent" : "convolutions");
 }
 
 enum status layers_finish(struct model_config *config, struct err *err) {
     assert(config->n_readers < config->L);
     spread_window(config);
     enum status status = number_recurrent(config, err);
+    if (!status) status = check_delta(config, err);
     if (!status) status = find_sources(config, err);
     for (int i = 0; i < config->L && !status; i++) {
         struct layer_config *layer = &config->layer[i];

@@ -18,6 +18,12 @@ enum status layers_check_windows(const struct model_config *config,
  * the layers without a tensor of values. Only for families that allow it. */
 void layers_find_values(struct model_config *config, const struct weights *weights);
 
+/* forward_recurrent.c: attn_out = the recurrent layer of norm(x), and the states of the step's
+ * sequences; and the layer's last product. Called by the thread that runs the pass. */
+struct model;
+void recurrent_layer(struct model *model, int layer, int M, struct kv_cache *cache);
+struct linear recurrent_output(const struct model *model, int layer);
+
 /* Moves the numbers of xIELU from a folder's tensors to the layers. */
 enum status layers_read_xielu(struct model_config *config, const struct weights *weights,
                               struct err *err);

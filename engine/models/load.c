@@ -158,6 +158,7 @@ static enum status load_vector(const struct loader *l, enum role role, const str
     for (int i = 0; l->settings->dummy && i < all; i++)
         values[i] = role_info(role)->is_bias ? 0 : 1;
     for (int i = 0; weight->adds_one && i < all; i++) values[i] += 1;
+    for (int i = 0; weight->is_log && i < all; i++) values[i] = -expf(values[i]);
     struct piece piece;
     piece_cut(&piece, model->shard, role_info(role)->split, blocks_of(l, role), DTYPE_F32,
               source->N, 1, values + source->first);
@@ -191,9 +192,10 @@ static enum status load_role(const struct loader *l, struct tensors *out, enum r
     if (!status) status = load_check_scales(l, source.weight);
     if (status) return status;
     if (info->n_parts == 0) return load_rows(l, out, role, &source);
-    struct weight plain = {0};
-    if (source.weight->qkv_groups > 0) {
-        plain = weight_ungrouped(l->model->backend, source.weight);
+    struct weight grouped = *source.weight, plain = {0};
+    if (grouped.groups == 0) grouped.groups = role_groups(m, role, layer, grouped.group_rows);
+    if (grouped.groups > 0 && !l->settings->dummy) {
+        plain = weight_ungrouped(l->model->backend, &grouped);
         source.weight = &plain;
     }
     for (int i = 0; i < info->n_parts && !status; i++) {
@@ -346,7 +348,7 @@ struct load_field {
     bool per_logit_row; /* [max_logit_rows][width], otherwise [max_rows][width] */
 };
 
-enum { N_FIELDS = 15 };
+enum { N_FIELDS = 16 };
 
 static void activation_fields(struct model_activations *a, const struct model *model,
                               struct load_field fields[N_FIELDS]) {
@@ -363,6 +365,7 @@ static void activation_fields(struct model_activations *a, const struct model *m
         {&a->k, most.kv, false},
         {&a->v, most.kv, false},
         {&a->attn_out, most.q, false},
+        {&a->attn_gate, config_has(m, ROLE_Q_GATED) ? m->H * m->D : 0, false},
         {&a->branch, post ? m->K : 0, false},
         {&a->both, m->experts.beside_mlp ? m->K : 0, false},
         {&a->inputs, inputs, false},

@@ -63,6 +63,7 @@ struct model_activations {
     float *x;         /* [M][K] the residual stream */
     float *q, *k, *v; /* [M][H*D], [M][G*D], [M][G*D] */
     float *attn_out;  /* [M][H*D] the output of attention */
+    float *attn_gate; /* [M][H*D] its gates, in models that have them */
     /* [M][L*P] the per-layer inputs, and buffers for their parts, which are zero between steps */
     float *inputs, *input_parts;
     float *logit_inputs; /* [R][L*P] the inputs of the rows that need logits */

@@ -21,7 +21,8 @@ FILES = sorted(f"families/{path.name}" for path in VECTORS.glob("families/*.gguf
 FOLDERS = sorted(f"folders/{path.parent.name}" for path in VECTORS.glob("folders/*/config.json"))
 ENCODERS = sorted(f"encoders/{path.parent.name}" for path in VECTORS.glob("encoders/*/config.json"))
 ENCODER_FILES = sorted(f"encoders/{path.name}" for path in VECTORS.glob("encoders/*.gguf"))
-RECURRENT = ("families/lfm2.gguf", "folders/lfm2", "families/lfm2_moe.gguf", "folders/lfm2_moe")  # only on the CPU; a prefix hit needs a state
+RECURRENT = tuple(  # only on the CPU; a prefix hit needs a state
+    model for name in ("lfm2", "lfm2_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next") for model in (f"families/{name}.gguf", f"folders/{name}"))
 N_TOGETHER = 12  # tokens of a request that runs with others
 equal = {}  # (kind, model): number of equal tokens
 # Prompts are cut into chunks.

@@ -129,6 +129,12 @@ static const char *const models[] = {
     "folders/lfm2",
     "families/lfm2_moe.gguf",
     "folders/lfm2_moe",
+    "families/qwen3_5.gguf",
+    "folders/qwen3_5",
+    "families/qwen3_5_moe.gguf",
+    "folders/qwen3_5_moe",
+    "families/qwen3_next.gguf",
+    "folders/qwen3_next",
     "families/olmo2.gguf",
     "folders/olmo2",
     "families/olmo3.gguf",
@@ -156,8 +162,8 @@ static const char *const models[] = {
 };
 enum {
     N_MODELS = sizeof models / sizeof *models,
-    N_ONE_RANK = 28,
-    N_RECURRENT = 4,
+    N_ONE_RANK = 34,
+    N_RECURRENT = 10,
     N_NARROW = 16,
     N_PACKED = 23
 };

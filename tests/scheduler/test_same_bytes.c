@@ -75,6 +75,9 @@ static const struct variety {
     {"lfm2", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/lfm2.gguf"},
     {"lfm2 from a folder", .kv_dtype = KV_DTYPE_FLOAT16, .file = "tests/vectors/folders/lfm2"},
     {"lfm2_moe", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/lfm2_moe.gguf"},
+    {"qwen3_5", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/qwen3_5.gguf"},
+    {"qwen3_5_moe", .kv_dtype = KV_DTYPE_FLOAT16, .file = "tests/vectors/folders/qwen3_5_moe"},
+    {"qwen3_next", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/folders/qwen3_next"},
     {"phi3", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/phi3.gguf"},
 };
 
@@ -116,7 +119,8 @@ static struct request_set *set_of(int i) {
                                     .reference_path = "plain",
                                     .long_prompt = v->file ? FILE_LENGTH * 2 / 3 : LONG_PROMPT,
                                     .longest = v->file ? FILE_LENGTH / 2 : LONG_PROMPT,
-                                    .searches = !v->file || strstr(v->file, "lfm2"),
+                                    .searches = !v->file || strstr(v->file, "lfm2") ||
+                                                strstr(v->file, "qwen3_5.gguf"),
                                     .mirostat = true,
                                     .reads = true};
     request_set_init(sets[i], (uint64_t)i + 1, ASKED, NULL, 0);

@@ -382,7 +382,33 @@ def lfm2_moe():
         **{**SMALL, "hidden_size": 48}))
 
 
-FAMILIES = {"lfm2": lfm2, "lfm2_moe": lfm2_moe, "falcon": falcon, "falcon_40b": falcon_40b, "gptneox": gptneox, "gptneox_sequential": gptneox_sequential,
+DELTA = {"head_dim": 16, "rms_norm_eps": 1e-6, "num_hidden_layers": 4, "pad_token_id": 0, "tie_word_embeddings": False,
+         "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+         "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+         "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25, "mrope_section": [1, 1, 0]}}
+
+
+def qwen3_5():
+    """Three value heads for each of two key heads, which GGUF files order otherwise than folders."""
+    return transformers.Qwen3_5ForCausalLM(transformers.Qwen3_5TextConfig(**{**SMALL, **DELTA}))
+
+
+def qwen3_5_moe():
+    """With the usual order of layers; two value heads for each of three key heads."""
+    delta = {**DELTA, "linear_num_key_heads": 3, "layer_types": None}
+    return transformers.Qwen3_5MoeForCausalLM(transformers.Qwen3_5MoeTextConfig(
+        moe_intermediate_size=16, shared_expert_intermediate_size=32, **{**SMALL, **delta, **experts(6, 3), "tie_word_embeddings": False}))
+
+
+def qwen3_next():
+    """Its value heads are grouped in GGUF files, too."""
+    delta = {name: value for name, value in DELTA.items() if name != "rope_parameters"}
+    return transformers.Qwen3NextForCausalLM(transformers.Qwen3NextConfig(
+        moe_intermediate_size=16, shared_expert_intermediate_size=32, rope_parameters={**PART, "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+        **{**SMALL, **delta, **experts(6, 3), "tie_word_embeddings": False}))
+
+
+FAMILIES = {"lfm2": lfm2, "lfm2_moe": lfm2_moe, "qwen3_5": qwen3_5, "qwen3_5_moe": qwen3_5_moe, "qwen3_next": qwen3_next, "falcon": falcon, "falcon_40b": falcon_40b, "gptneox": gptneox, "gptneox_sequential": gptneox_sequential,
             "qwen2_5_vl": qwen2_5_vl, "qwen3_vl": qwen3_vl, "qwen3_vl_moe": qwen3_vl_moe,
             "qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,
             "granite": granite, "olmo2": olmo2, "olmo3": olmo3, "gemma3": gemma3,

@@ -33,7 +33,12 @@ MERGES = ["t h", "th e", "\u0120 the", "i n", "a n", "an d", "\u0120 a", "e r", 
 
 def has_plus_one(kind):
     """Do the norms of the models of this type or family add 1 to their gains?"""
-    return "gemma" in kind and "gemma4" not in kind or kind == "nemotron"
+    return "gemma" in kind and "gemma4" not in kind or kind == "nemotron" or has_delta(kind)
+
+
+def has_delta(kind):
+    """Do the models of this type or family have gated delta rules?"""
+    return "qwen3_5" in kind or "qwen3_next" in kind
 
 
 def randomise(model, seed):
@@ -58,6 +63,10 @@ def randomise(model, seed):
             p.data = u * math.sqrt(3 / inputs) * (0.5 if scales and "embed" in name else 1.5)
         elif name.endswith("bias") or ".act_fn." in name:
             p.data = u * 0.5
+        elif name.endswith("A_log"):
+            p.data = u * 1.5 - 1.5  # states that fade slowly, and some that do not
+        elif name.endswith("linear_attn.norm.weight"):
+            p.data = u * 0.5 + 1
         else:
             p.data = u * 0.5 + (0 if adds_one else 1)
     for name, b in sorted(model.named_buffers()):
@@ -307,6 +316,11 @@ NAMES["lfm2"] = {**LLAMA_LIKE, "operator_norm": "attn_norm", "ffn_norm": "ffn_no
                  "conv.in_proj": "shortconv.in_proj", "conv.out_proj": "shortconv.out_proj"}
 NAMES["lfm2_moe"] = {**NAMES["lfm2"], "feed_forward.gate": "ffn_gate_inp"}
 ARCHITECTURES.update(lfm2_moe="lfm2moe")
+DELTA = {**MOE, "post_attention_layernorm": "post_attention_norm", "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate",
+         "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha", "linear_attn.conv1d": "ssm_conv1d",
+         "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out", "linear_attn.in_proj_ba": "ssm_ba"}
+NAMES.update(qwen3_5=DELTA, qwen3_5_moe=DELTA, qwen3_next=DELTA)
+ARCHITECTURES.update(qwen3_5="qwen35", qwen3_5_moe="qwen35moe", qwen3_next="qwen3next")
 NEOX = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "attention.query_key_value": "attn_qkv",
         "attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"}
 FALCON = {**NEOX, "self_attention.query_key_value": "attn_qkv", "self_attention.dense": "attn_output", "ln_mlp": "attn_norm",
@@ -325,6 +339,8 @@ def gguf_name(family, name):
         return f"blk.{parts[1]}.attn_sinks.weight"
     if parts[-1] == "per_expert_scale":
         return f"blk.{parts[1]}.ffn_down_exps.scale"
+    if parts[-1] in ("A_log", "dt_bias"):
+        return f"blk.{parts[1]}." + {"A_log": "ssm_a", "dt_bias": "ssm_dt.bias"}[parts[-1]]
     kind = parts.pop()
     if parts[0] in ("layers", "h"):
         return f"blk.{parts[1]}.{NAMES[family]['.'.join(parts[2:])]}.{kind}"
@@ -370,6 +386,41 @@ def add_gpt_oss_experts(writer, name, data):
         writer.add_tensor(f"blk.{parts[2]}.ffn_{to}_exps.{end}", part.contiguous().numpy())
 
 
+def tiled(data, c, size, axis=0):
+    """Folders hold the value heads of a key head together; GGUF files of Qwen3.5 have the first of each, then the second."""
+    keys, values = c.linear_num_key_heads, c.linear_num_value_heads
+    return data.unflatten(axis, (keys, values // keys, size)).transpose(axis, axis + 1).flatten(axis, axis + 2)
+
+
+def delta_tensor(family, name, data, c):
+    """A tensor of a gated delta rule as in files of llama.cpp's converter."""
+    end = name.split("linear_attn.")[1]
+    if end == "A_log":
+        data = -data.exp()
+    if end == "conv1d.weight":
+        data = data.squeeze(1)
+    if family == "qwen3_next":
+        return data
+    keys = 2 * c.linear_num_key_heads * c.linear_key_head_dim
+    if end in ("in_proj_qkv.weight", "conv1d.weight"):
+        data = torch.cat([data[:keys], tiled(data[keys:], c, c.linear_value_head_dim)])
+    if end == "in_proj_z.weight":
+        data = tiled(data, c, c.linear_value_head_dim)
+    if end == "out_proj.weight":
+        data = tiled(data, c, c.linear_value_head_dim, axis=1)
+    return tiled(data, c, 1) if end in ("in_proj_a.weight", "in_proj_b.weight", "A_log", "dt_bias") else data
+
+
+def add_qkvz(writer, name, data, c):
+    """Folders of Qwen3-Next hold the rows of a key head together: q, k, its v and their z. GGUF files have two tensors."""
+    each = c.linear_num_value_heads // c.linear_num_key_heads * c.linear_value_head_dim
+    parts = data.unflatten(0, (c.linear_num_key_heads, -1)).split([c.linear_key_head_dim] * 2 + [each] * 2, dim=1)
+    q, k, v, z = (part.flatten(0, 1) for part in parts)
+    layer = name.split(".")[2]
+    writer.add_tensor(f"blk.{layer}.attn_qkv.weight", torch.cat([q, k, v]).numpy())
+    writer.add_tensor(f"blk.{layer}.attn_gate.weight", z.contiguous().numpy())
+
+
 def add_tensors(writer, family, model):
     for name, p in model.named_parameters():  # a tied head is not a separate parameter
         data = p.data
@@ -394,7 +445,12 @@ def add_tensors(writer, family, model):
             continue
         if "query_key_value" in name:
             data = ungrouped(data, model.config)
-        if has_plus_one(family) and name.endswith("norm.weight"):
+        if name.endswith("in_proj_qkvz.weight"):
+            add_qkvz(writer, name, data, model.config)
+            continue
+        if "linear_attn." in name:
+            data = delta_tensor(family, name, data, text_config(model))
+        elif has_plus_one(family) and name.endswith("norm.weight"):
             data = data + 1
         if "shared_mlp.input_linear" in name:
             for kind, part in zip(("gate", "up"), data.chunk(2)):
@@ -506,6 +562,27 @@ def add_gemma4_keys(writer, c):
         writer.add_expert_used_count(c.top_k_experts)
 
 
+def add_delta_keys(writer, family, c):
+    """The list of recurrent layers is newer than the interval, which is 4."""
+    writer.add_layer_norm_rms_eps(c.rms_norm_eps)
+    writer.add_ssm_conv_kernel(c.linear_conv_kernel_dim)
+    writer.add_ssm_state_size(c.linear_key_head_dim)
+    writer.add_ssm_group_count(c.linear_num_key_heads)
+    writer.add_ssm_time_step_rank(c.linear_num_value_heads)
+    writer.add_ssm_inner_size(c.linear_num_value_heads * c.linear_value_head_dim)
+    recurrent = [kind == "linear_attention" for kind in c.layer_types]
+    if recurrent != [i % 4 != 3 for i in range(len(recurrent))]:
+        writer.add_array(f"{writer.arch}.attention.recurrent_layers", recurrent)
+    if family != "qwen3_next":
+        writer.add_rope_dimension_sections([*c.rope_parameters["mrope_section"], 0])
+    add_rope_keys(writer, family, c)
+    if hasattr(c, "num_experts"):
+        writer.add_expert_count(c.num_experts)
+        writer.add_expert_used_count(c.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(c.moe_intermediate_size)
+        writer.add_expert_shared_feed_forward_length(c.shared_expert_intermediate_size)
+
+
 def add_keys(writer, family, c):
     writer.add_name(f"tiny {family}")
     writer.add_context_length(CONTEXT)
@@ -515,6 +592,8 @@ def add_keys(writer, family, c):
     if "gemma4" in family:
         add_gemma4_keys(writer, c)
         return
+    if has_delta(family) and not hasattr(c, "intermediate_size"):
+        c.intermediate_size = c.moe_intermediate_size
     widths = ("n_inner", "shared_intermediate_size", "ffn_hidden_size", "intermediate_size")
     writer.add_feed_forward_length(next(getattr(c, name) for name in widths if hasattr(c, name)))
     if family == "gpt2":
@@ -533,6 +612,9 @@ def add_keys(writer, family, c):
             writer.add_leading_dense_block_count(c.num_dense_layers)
         return
     writer.add_head_count_kv(key_heads(c))
+    if has_delta(family):
+        add_delta_keys(writer, family, c)
+        return
     if "falcon" in family or "gptneox" in family:
         writer.add_layer_norm_eps(1e-5)
         if "gptneox" in family:

@@ -313,6 +313,29 @@ def lfm2_moe():
         **{**SMALL, "num_hidden_layers": 4, "intermediate_size": 48}))
 
 
+def qwen3_5():
+    """The whole model; sizes of key and value heads differ, and the last layer is recurrent."""
+    return family_models.with_vision("Qwen3_5", {"num_position_embeddings": 16}, **{
+        **family_models.DELTA, "num_hidden_layers": 5, "linear_num_key_heads": 3, "linear_key_head_dim": 12,
+        "layer_types": ["linear_attention"] * 2 + ["full_attention"] + ["linear_attention"] * 2})
+
+
+def qwen3_5_moe():
+    delta = {**family_models.DELTA, "num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention", "linear_attention"]}
+    return family_models.with_vision("Qwen3_5Moe", {"num_position_embeddings": 16}, moe_intermediate_size=16,
+                                     shared_expert_intermediate_size=16, **{**delta, **family_models.experts(4, 2)})
+
+
+def qwen3_next():
+    """The second layer has an MLP; key heads are smaller than value heads."""
+    delta = {name: value for name, value in family_models.DELTA.items() if name != "rope_parameters"}
+    delta.update(linear_num_key_heads=3, linear_key_head_dim=8, layer_types=None)
+    rope = {"rope_type": "default", "rope_theta": 1e5, "partial_rotary_factor": 0.25}
+    return transformers.Qwen3NextForCausalLM(transformers.Qwen3NextConfig(
+        moe_intermediate_size=16, shared_expert_intermediate_size=16, mlp_only_layers=[1], rope_parameters=rope,
+        **{**SMALL, **delta, **family_models.experts(4, 2)}))
+
+
 def qwen3moe_mixed():
     """The first layer has an MLP, which a GGUF file can represent."""
     return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
@@ -354,6 +377,15 @@ def finish_lfm2(folder):
         config["tie_embedding"] = config.pop("tie_word_embeddings")
     edit_json(folder / "config.json", rename)
     edit_json(folder / "config.json", old_spelling)
+
+
+def finish_delta(folder):
+    """Published folders also hold a part that predicts further tokens."""
+    path = folder / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    tensors["mtp.fc.weight"] = torch.zeros(32, 64, dtype=torch.bfloat16)
+    tensors["mtp.layers.0.input_layernorm.weight"] = torch.zeros(32, dtype=torch.bfloat16)
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
 
 
 def finish_olmo3(folder):
@@ -583,6 +615,9 @@ def finish_mxfp4(folder):
 FOLDERS = {
     "lfm2": (lfm2, torch.bfloat16, "1GB", finish_lfm2),
     "lfm2_moe": (lfm2_moe, torch.bfloat16, "1GB", None),
+    "qwen3_5": (qwen3_5, torch.bfloat16, "1GB", finish_delta),
+    "qwen3_5_moe": (qwen3_5_moe, torch.bfloat16, "1GB", finish_delta),
+    "qwen3_next": (qwen3_next, torch.bfloat16, "1GB", finish_delta),
     "llama": (llama, torch.float32, "60KB", finish_llama),
     "mistral": (mistral, torch.bfloat16, "1GB", None),
     "ministral3": (ministral3, torch.bfloat16, "1GB", finish_ministral3),

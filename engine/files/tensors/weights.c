@@ -271,13 +271,15 @@ enum status weights_vector(const struct weights *weights, const char *name, int 
 /* ---- groups of rows ------------------------------------------------------------------------- */
 
 int64_t weight_ungrouped_row(const struct weight *weight, int64_t row) {
-    int64_t D = weight->qkv_head, G = weight->qkv_groups;
-    int64_t N = weight->n_dims > 1 ? weight->dim[1] : weight->dim[0];
-    int64_t each = N / D / G, queries = each - 2, H = queries * G, head = row / D;
-    assert(G > 0 && N % (D * G) == 0 && row < N);
-    int64_t group = head < H ? head / queries : (head - H) % G;
-    int64_t within = head < H ? head % queries : queries + (head - H) / G;
-    return (group * each + within) * D + row % D;
+    int64_t each = 0, before = 0;
+    int part = 0;
+    for (int i = 0; i < WEIGHT_MAX_PARTS; i++) each += weight->group_rows[i];
+    assert(weight->groups > 0 && row >= 0 && row < weight->groups * each);
+    while (row >= (int64_t)weight->groups * weight->group_rows[part]) {
+        row -= (int64_t)weight->groups * weight->group_rows[part];
+        before += weight->group_rows[part++];
+    }
+    return row / weight->group_rows[part] * each + before + row % weight->group_rows[part];
 }
 
 struct weight weight_ungrouped(struct backend *b, const struct weight *weight) {
@@ -290,6 +292,6 @@ struct weight weight_ungrouped(struct backend *b, const struct weight *weight) {
     for (size_t i = 0; i < N; i++)
         memcpy(to + i * row, from + (size_t)weight_ungrouped_row(weight, (int64_t)i) * row, row);
     mem_large_free(made, weight->bytes);
-    plain.data = to, plain.packed = NULL, plain.qkv_groups = 0;
+    plain.data = to, plain.packed = NULL, plain.groups = 0;
     return plain;
 }

@@ -85,6 +85,8 @@ enum dtype packed_type(const struct packed *p);
 int32_t packed_group(const struct packed *p, int k);
 int packed_zero(const struct packed *p, int n, int g);
 
+enum { WEIGHT_MAX_PARTS = 4 };
+
 /* One tensor. Dimensions are in GGUF's order: dim[0] is the length of a row (K, the inputs), dim[1]
  * the number of rows (N, the outputs). Dimensions from n_dims on are 1. */
 struct weight {
@@ -99,11 +101,11 @@ struct weight {
     bool in_16_bits;              /* for F32: products may round it to 16 bits */
     bool is_transposed;  /* data holds columns one after the other; only for F32, F16 and BF16 */
     bool is_interleaved; /* rows of two matrices alternate */
-    /* the rows of queries, keys and values are in this number of groups: of each the heads of
-     * queries, a head of keys and a head of values, of qkv_head rows each. 0: all queries come
-     * first, then all keys */
-    int qkv_groups, qkv_head;
+    /* rows of several parts, for example of queries, keys and values, are in this number of groups,
+     * each with group_rows[i] rows of part i. 0: all rows of the first part come first */
+    int groups, group_rows[WEIGHT_MAX_PARTS];
     bool adds_one; /* a gain: the model uses the file's value plus 1 */
+    bool is_log;   /* the model uses -exp of the file's value */
 };
 
 /* Returns the row in the file of row `row` of queries, then keys, then values. */

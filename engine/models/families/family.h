@@ -44,7 +44,10 @@ struct folder_style {
     bool groups_qkv;                /* rows of ROLE_QKV are in groups (struct weight) */
     role_set fused;                 /* tensors that hold those of several roles of the family */
     bool interleaves_experts;       /* rows of gate and up alternate in a fused tensor */
-    const char *activation;         /* another name of the activation in config.json */
+    /* the family of folders with a tensor "..mlp.experts.gate_up_proj" instead of one per expert;
+     * NULL: there are no such folders */
+    const struct model_family *fused_form;
+    const char *activation; /* another name of the activation in config.json */
     /* default if config.json does not state it; 0: from the size of a head */
     float attention_scale;
     float rope_part; /* rotated fraction of a head if config.json does not state it; 0: all */
@@ -98,6 +101,8 @@ struct model_family {
     /* of layers without a window, if config.json does not state it; 0: as in other layers */
     int head_size;
     int taps;            /* usual length of its short convolutions; 0: it has none */
+    bool has_delta;      /* they are those of gated delta rules */
+    bool tiles_heads;    /* GGUF files tile the value heads of these */
     bool may_not_rotate; /* a GGUF file may turn positions off */
     bool by_sigmoid;     /* experts are chosen and weighed by sigmoids; see struct experts */
     bool ties;           /* the head is the embedding if config.json lacks "tie_word_embeddings" */
@@ -148,6 +153,15 @@ struct model_family {
 #define ROLES_SHORT_CONV_BIASES                                                                    \
     (ROLE_BIT(ROLE_CONV_IN_BIAS) | ROLE_BIT(ROLE_CONV_BIAS) | ROLE_BIT(ROLE_CONV_OUT_BIAS))
 
+/* Layers with a gated delta rule instead of attention, and attention with gated outputs. */
+#define ROLES_DELTA                                                                                \
+    (ROLE_BIT(ROLE_DELTA_QKV) | ROLE_BIT(ROLE_DELTA_Z) | ROLE_BIT(ROLE_DELTA_B) |                  \
+     ROLE_BIT(ROLE_DELTA_DT) | ROLE_BIT(ROLE_DELTA_CONV) | ROLE_BIT(ROLE_DELTA_DECAY) |            \
+     ROLE_BIT(ROLE_DELTA_DT_BIAS) | ROLE_BIT(ROLE_DELTA_NORM) | ROLE_BIT(ROLE_DELTA_OUT))
+#define ROLES_GATED_ATTENTION                                                                      \
+    (ROLE_BIT(ROLE_ATTN_NORM) | ROLE_BIT(ROLE_Q_GATED) | ROLE_BIT(ROLE_K) | ROLE_BIT(ROLE_V) |     \
+     ROLE_BIT(ROLE_O) | ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM))
+
 /* Norms that config.json enables by "use_qk_norm". */
 #define ROLES_QK_NORM (ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM))
 
@@ -188,7 +202,7 @@ extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gp
     model_stablelm, model_cohere2, model_mistral, model_mistral3, model_opt, model_phi3,
     model_smollm3, model_gemma4_experts, model_glm, model_command_r, model_granite4, model_phi,
     model_falcon, model_gptneox, model_arcee, model_nemotron, model_hunyuan, model_apertus,
-    model_lfm2, model_lfm2_moe;
+    model_lfm2, model_lfm2_moe, model_qwen3next, model_qwen35, model_qwen35moe;
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
     model_granitemoe, model_minimax_m2, model_qwen3vlmoe, model_ernie4_5_moe; /* experts.c */
 extern const struct model_family model_gpt_oss, model_glm4_moe;

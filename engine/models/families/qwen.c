@@ -2,7 +2,12 @@
  * queries, keys and values; Qwen3 has norms of query and key heads instead. Models with vision
  * (Qwen2-VL, 2.5-VL, 3-VL) rotate by three positions, in time, height and width. Those of text are
  * equal, so their text parts are the same models with other names. HunYuan's dense models (Tencent
- * 2025) have the norms of heads after the rotation. */
+ * 2025) have the norms of heads after the rotation.
+ *
+ * Qwen3-Next and Qwen3.5 (also 3.6 and 3.8) have gated delta rules in three of four layers. Their
+ * other layers gate attention's output and rotate a quarter of a head. In folders the gains of all
+ * norms but that of the rule are stored without the 1 that the model adds. Folders of Qwen3-Next
+ * group the rows of two products by key head. GGUF files of Qwen3.5 tile the value heads. */
 #include "engine/models/families/family.h"
 
 static const char *const qwen2_hf[] = {"Qwen2ForCausalLM", NULL};
@@ -68,4 +73,73 @@ const struct model_family model_hunyuan = {
     .norms_heads_last = true,
     .positions = POSITIONS_ROPE_HALVES,
     .folder = {.alias = hunyuan_alias},
+};
+
+static const char *const qwen3next_hf[] = {"Qwen3NextForCausalLM", NULL};
+static const char *const qwen35_hf[] = {"Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration",
+                                        NULL};
+static const char *const qwen35moe_hf[] = {"Qwen3_5MoeForCausalLM",
+                                           "Qwen3_5MoeForConditionalGeneration", NULL};
+static const struct role_alias qwen35moe_alias[] = {{ROLE_EXPERTS_DOWN, "mlp.experts.down_proj"},
+                                                    {0}};
+
+#define ROLES_QWEN_DELTA                                                                           \
+    (ROLES_ENDS | ROLES_GATED_ATTENTION | ROLES_DELTA | ROLE_BIT(ROLE_FFN_NORM_ALIAS))
+#define ROLES_MLP (ROLE_BIT(ROLE_GATE) | ROLE_BIT(ROLE_UP) | ROLE_BIT(ROLE_DOWN))
+#define ROLES_SHARING_EXPERTS                                                                      \
+    (ROLE_BIT(ROLE_ROUTER) | ROLE_BIT(ROLE_EXPERTS_GATE) | ROLE_BIT(ROLE_EXPERTS_UP) |             \
+     ROLE_BIT(ROLE_EXPERTS_DOWN) | ROLES_SHARED | ROLE_BIT(ROLE_SHARED_ROUTER))
+
+const struct model_family model_qwen35 = {
+    .gguf = "qwen35",
+    .hf = qwen35_hf,
+    .roles = ROLES_QWEN_DELTA | ROLES_MLP,
+    .optional = ROLE_BIT(ROLE_OUTPUT),
+    .norm = NORM_RMS,
+    .norm_epsilon = 1e-6f,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_HALVES,
+    .rope_base = 10000000,
+    .taps = 4,
+    .has_delta = true,
+    .tiles_heads = true,
+    .folder = {.adds_one = true, .rope_part = 0.25f},
+};
+
+#define QWEN35MOE(...)                                                                             \
+    {                                                                                              \
+        .gguf = "qwen35moe", .hf = qwen35moe_hf,                                                   \
+        .roles = ROLES_QWEN_DELTA | ROLES_SHARING_EXPERTS, .optional = ROLE_BIT(ROLE_OUTPUT),      \
+        .norm = NORM_RMS, .norm_epsilon = 1e-6f, .activation = ACTIVATION_SILU,                    \
+        .positions = POSITIONS_ROPE_HALVES, .rope_base = 10000000,                                 \
+        .weights = {.normalised_in_gguf = true, .normalised_in_folders = true}, .taps = 4,         \
+        .has_delta = true, .tiles_heads = true, .folder = {                                        \
+            .adds_one = true,                                                                      \
+            .width_key = "intermediate_size|moe_intermediate_size",                                \
+            .rope_part = 0.25f,                                                                    \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+
+static const struct model_family fused_qwen35moe =
+    QWEN35MOE(.alias = qwen35moe_alias, .fused = ROLES_FUSED_EXPERTS);
+const struct model_family model_qwen35moe = QWEN35MOE(.fused_form = &fused_qwen35moe);
+
+/* Some layers may have an MLP instead of experts. */
+const struct model_family model_qwen3next = {
+    .gguf = "qwen3next",
+    .hf = qwen3next_hf,
+    .roles = ROLES_QWEN_DELTA | ROLES_MLP | ROLES_SHARING_EXPERTS,
+    .optional = ROLE_BIT(ROLE_OUTPUT),
+    .norm = NORM_RMS,
+    .norm_epsilon = 1e-6f,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_HALVES,
+    .rope_base = 10000000,
+    .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
+    .taps = 4,
+    .has_delta = true,
+    .folder = {.fused = ROLE_BIT(ROLE_DELTA_QKVZ) | ROLE_BIT(ROLE_DELTA_B_DT),
+               .adds_one = true,
+               .rope_part = 0.25f},
 };

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <string.h>
 
 #define VECTOR(n, split) EXTENT_##n, EXTENT_NONE, SPLIT_##split, false
 #define BIAS(n, split) EXTENT_##n, EXTENT_NONE, SPLIT_##split, true
@@ -67,6 +68,12 @@ static const struct role_info table[N_ROLES] = {
                        BIAS(QKV, OUTPUTS),
                        3,
                        {ROLE_Q_BIAS, ROLE_K_BIAS, ROLE_V_BIAS}},
+    [ROLE_Q_GATED] = {"attn_q.weight",
+                      "self_attn.q_proj.weight",
+                      MATRIX(2Q, K, OUTPUTS),
+                      2,
+                      {ROLE_Q, ROLE_ATTN_GATE}},
+    [ROLE_ATTN_GATE] = {"attn_out_gate.weight", NULL, MATRIX(Q, K, OUTPUTS)},
     [ROLE_Q_NORM] = {"attn_q_norm.weight", "self_attn.q_norm.weight", VECTOR(D, NONE)},
     [ROLE_K_NORM] = {"attn_k_norm.weight", "self_attn.k_norm.weight", VECTOR(D, NONE)},
     [ROLE_Q_NORM_ALL] = {"attn_q_norm.weight", "self_attn.q_norm.weight", VECTOR(Q, NONE)},
@@ -99,6 +106,29 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_CONV_BIAS] = {"shortconv.conv.bias", "conv.conv.bias", BIAS(C, OUTPUTS)},
     [ROLE_CONV_OUT] = {"shortconv.out_proj.weight", "conv.out_proj.weight", MATRIX(K, C, INPUTS)},
     [ROLE_CONV_OUT_BIAS] = {"shortconv.out_proj.bias", "conv.out_proj.bias", BIAS(K, FIRST)},
+    [ROLE_DELTA_QKV] = {"attn_qkv.weight", "linear_attn.in_proj_qkv.weight", MATRIX(C, K, NONE)},
+    [ROLE_DELTA_Z] = {"attn_gate.weight", "linear_attn.in_proj_z.weight", MATRIX(HV_DV, K, NONE)},
+    [ROLE_DELTA_QKVZ] = {"ssm_in.weight",
+                         "linear_attn.in_proj_qkvz.weight",
+                         MATRIX(C_Z, K, NONE),
+                         2,
+                         {ROLE_DELTA_QKV, ROLE_DELTA_Z}},
+    [ROLE_DELTA_B] = {"ssm_beta.weight", "linear_attn.in_proj_b.weight", MATRIX(HV, K, NONE),
+                      .is_float32 = true},
+    [ROLE_DELTA_DT] = {"ssm_alpha.weight", "linear_attn.in_proj_a.weight", MATRIX(HV, K, NONE),
+                       .is_float32 = true},
+    [ROLE_DELTA_B_DT] = {"ssm_ba.weight",
+                         "linear_attn.in_proj_ba.weight",
+                         MATRIX(2HV, K, NONE),
+                         2,
+                         {ROLE_DELTA_B, ROLE_DELTA_DT},
+                         .is_float32 = true},
+    [ROLE_DELTA_CONV] = {"ssm_conv1d.weight", "linear_attn.conv1d.weight", VECTOR(TAPS_C, NONE),
+                         .of_taps = true},
+    [ROLE_DELTA_DECAY] = {"ssm_a", "linear_attn.A_log", BIAS(HV, NONE)},
+    [ROLE_DELTA_DT_BIAS] = {"ssm_dt.bias", "linear_attn.dt_bias", BIAS(HV, NONE)},
+    [ROLE_DELTA_NORM] = {"ssm_norm.weight", "linear_attn.norm.weight", VECTOR(DV, NONE)},
+    [ROLE_DELTA_OUT] = {"ssm_out.weight", "linear_attn.out_proj.weight", MATRIX(K, HV_DV, NONE)},
     [ROLE_ATTN_POST_NORM] = {"post_attention_norm.weight", "post_attention_layernorm.weight",
                              VECTOR(K, NONE)},
     [ROLE_FFN_NORM] = {"ffn_norm.weight", "post_attention_layernorm.weight", VECTOR(K, NONE)},
@@ -264,8 +294,36 @@ int role_extent(const struct model_config *config, enum extent extent, int layer
         return 3 * config->C;
     case EXTENT_TAPS_C:
         return config->taps * config->C;
+    case EXTENT_2Q:
+        return 2 * config->H * heads.D;
+    case EXTENT_HV:
+        return config->delta.Hv;
+    case EXTENT_2HV:
+        return 2 * config->delta.Hv;
+    case EXTENT_DV:
+        return config->delta.dv;
+    case EXTENT_HV_DV:
+        return config->delta.Hv * config->delta.dv;
+    case EXTENT_C_Z:
+        return config->C + config->delta.Hv * config->delta.dv;
     }
     return 0;
+}
+
+int role_groups(const struct model_config *config, enum role role, int layer, int rows[MAX_PARTS]) {
+    const struct delta_config *delta = &config->delta;
+    const int each = delta->Hk > 0 ? delta->Hv / delta->Hk : 0,
+              D = config_heads(config, layer < 0 ? 0 : layer).D;
+    const int of_heads[] = {D, D}, of_b[] = {each, each},
+              of_qkvz[] = {delta->dk, delta->dk, each * delta->dv, each * delta->dv};
+    const int *from = role == ROLE_Q_GATED      ? of_heads
+                      : role == ROLE_DELTA_B_DT ? of_b
+                      : role == ROLE_DELTA_QKVZ ? of_qkvz
+                                                : NULL;
+    memset(rows, 0, MAX_PARTS * sizeof *rows);
+    if (!from) return 0;
+    memcpy(rows, from, role == ROLE_DELTA_QKVZ ? sizeof of_qkvz : sizeof of_b);
+    return role == ROLE_Q_GATED ? config->H : delta->Hk;
 }
 
 bool config_ignores(const struct model_config *config, enum role role, int layer) {
@@ -280,7 +338,7 @@ bool config_may_have_in(const struct model_config *config, enum role role, int l
          is_of_experts = role >= ROLE_ROUTER;
     if (role_is_of_layer(role) != (layer >= 0)) return false;
     if (layer < 0) return true;
-    bool is_of_conv = role >= ROLE_CONV_IN && role <= ROLE_CONV_OUT_BIAS,
+    bool is_of_conv = role >= ROLE_CONV_IN && role <= ROLE_DELTA_OUT,
          is_of_heads = role >= ROLE_Q && role <= ROLE_SINKS;
     if (config->layer[layer].is_recurrent ? is_of_heads : is_of_conv) return false;
     if (role == ROLE_V && config->layer[layer].values_are_keys) return false;

@@ -55,6 +55,8 @@ enum role {
     ROLE_V_BIAS,
     ROLE_QKV, /* q, k and v in one tensor, in this order; loaded as three */
     ROLE_QKV_BIAS,
+    ROLE_Q_GATED, /* each head's q followed by its gate in one tensor; loaded as two */
+    ROLE_ATTN_GATE,
     ROLE_Q_NORM,
     ROLE_K_NORM,
     ROLE_Q_NORM_ALL, /* over all heads of a row together */
@@ -76,6 +78,17 @@ enum role {
     ROLE_CONV_BIAS,
     ROLE_CONV_OUT,
     ROLE_CONV_OUT_BIAS,
+    ROLE_DELTA_QKV, /* for a gated delta rule: see struct delta_rule of kernels/ops.h */
+    ROLE_DELTA_Z,
+    ROLE_DELTA_QKVZ, /* both in one tensor, grouped by key head; loaded as two */
+    ROLE_DELTA_B,
+    ROLE_DELTA_DT,
+    ROLE_DELTA_B_DT,  /* the same */
+    ROLE_DELTA_CONV,  /* as ROLE_CONV */
+    ROLE_DELTA_DECAY, /* -exp(A_log); folders store A_log */
+    ROLE_DELTA_DT_BIAS,
+    ROLE_DELTA_NORM,
+    ROLE_DELTA_OUT,
     ROLE_ATTN_POST_NORM,
     ROLE_FFN_NORM,
     /* the norm before the MLP, in GGUF files that call it a norm after attention; loaded as
@@ -152,6 +165,12 @@ enum extent {
     EXTENT_C, /* channels of a recurrent layer */
     EXTENT_3C,
     EXTENT_TAPS_C,
+    EXTENT_2Q,
+    EXTENT_HV, /* value heads of a delta rule */
+    EXTENT_2HV,
+    EXTENT_DV,
+    EXTENT_HV_DV,
+    EXTENT_C_Z, /* its channels and their gates */
 };
 
 /* The division of a tensor among ranks. */
@@ -163,7 +182,7 @@ enum split {
     SPLIT_HOST,    /* only the engine uses it, while loading */
 };
 
-enum { MAX_PARTS = 3 };
+enum { MAX_PARTS = 4 };
 
 struct role_info {
     const char *gguf; /* name in GGUF; for a layer's tensor: after "blk.<layer>." */
@@ -203,6 +222,10 @@ int role_pieces(const struct model_config *config, enum role role);
 /* Returns a dimension in a layer of a model or of a rank's part of it; layer below 0: outside of
  * layers. */
 int role_extent(const struct model_config *config, enum extent extent, int layer);
+
+/* Are the rows of that tensor in groups, of each part in turn, in all files? Returns the number of
+ * groups and writes the rows of each part in a group; 0: no. */
+int role_groups(const struct model_config *config, enum role role, int layer, int rows[MAX_PARTS]);
 
 /* May a file have that tensor in the layer, considering whether it has an MLP or experts? Layer
  * below 0: may it exist outside of layers? */

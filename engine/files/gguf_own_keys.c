@@ -1,0 +1,105 @@
+/* Reads the keys of a GGUF file that only some families have. Encoders: token types, windows to
+ * both sides, and that attention is not causal. Qwen3-Next and Qwen3.5: gated delta rules. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/files/model_file.h"
+
+/* ---- encoders ------------------------------------------------------------------------------- */
+
+/* A window of files counts the positions before a row and after it. */
+static int both_sides(int window) {
+    return window > 0 ? window / 2 + 1 : 0;
+}
+
+enum status gguf_encoder_read(struct model_config *config, const struct gguf *gguf,
+                              struct err *err) {
+    static const char types[] = "tokenizer.ggml.token_type_count";
+    char key[96];
+    bool is_causal;
+    int64_t n_types = 0;
+    if (!config->is_encoder) return STATUS_OK;
+    config->window = both_sides(config->window);
+    for (int i = 0; i < config->L; i++)
+        config->layer[i].window = both_sides(config->layer[i].window);
+    enum status status = gguf_int_or(gguf, types, 1, MAX_WIDTH, 2, &n_types, err);
+    config->n_types = (int)n_types;
+    snprintf(key, sizeof key, "%s.attention.causal", config->architecture);
+    if (!status) status = gguf_bool_or(gguf, key, false, &is_causal, err);
+    if (status || !is_causal) return status;
+    return err_set(err, STATUS_BAD_FILE, key,
+                   "key %s: only false is supported in a model of the architecture \"%s\"", key,
+                   config->architecture);
+}
+
+/* ---- gated delta rules ---------------------------------------------------------------------- */
+
+static const char *delta_key(char key[96], const struct model_config *config, const char *name) {
+    snprintf(key, 96, "%s.%s", config->architecture, name);
+    return key;
+}
+
+/* Reads which layers are recurrent: a flag for each, or an interval. A flag of an unread layer is
+ * ignored. */
+static enum status read_recurrent(struct model_config *config, const struct gguf *gguf,
+                                  struct err *err) {
+    char key[96];
+    int64_t every = 4;
+    const struct gguf_value *flags;
+    const int all = config->L + config->n_unread_layers;
+    delta_key(key, config, "full_attention_interval");
+    enum status status = gguf_int_or(gguf, key, 1, MAX_LAYERS, 4, &every, err);
+    for (int i = 0; i < config->L; i++) config->layer[i].is_recurrent = (i + 1) % every != 0;
+    delta_key(key, config, "attention.recurrent_layers");
+    if (status || !gguf_find(gguf, key)) return status;
+    status = gguf_array(gguf, key, GGUF_BOOL, &flags, err);
+    if (status) return status;
+    if (flags->count != (uint64_t)all)
+        return err_set(err, STATUS_BAD_FILE, key,
+                       "key %s: expected a flag for each of %d layers, found %zu", key, all,
+                       (size_t)flags->count);
+    for (int i = 0; i < config->L; i++)
+        config->layer[i].is_recurrent = ((const uint8_t *)flags->data)[i] != 0;
+    return STATUS_OK;
+}
+
+/* The size of a value head is the width of all divided by their number. */
+static enum status read_value_heads(struct delta_config *d, const struct model_config *config,
+                                    const struct gguf *gguf, struct err *err) {
+    char key[96];
+    int64_t width = 0;
+    delta_key(key, config, "ssm.inner_size");
+    enum status status = gguf_int(gguf, key, 1, MAX_WIDTH, &width, err);
+    d->dv = (int)width / d->Hv;
+    if (status || width % d->Hv == 0) return status;
+    return err_set(err, STATUS_BAD_FILE, key,
+                   "key %s: %lld numbers do not divide among %d value heads (ssm.time_step_rank)",
+                   key, (long long)width, d->Hv);
+}
+
+enum status gguf_delta_read(struct model_config *config, const struct gguf *gguf, struct err *err) {
+    struct delta_config *d = &config->delta;
+    const struct {
+        const char *name;
+        int min, max, *out;
+    } keys[] = {{"ssm.conv_kernel", 2, MAX_TAPS, &config->taps},
+                {"ssm.group_count", 1, MAX_HEADS, &d->Hk},
+                {"ssm.time_step_rank", 1, MAX_HEADS, &d->Hv},
+                {"ssm.state_size", 1, MAX_WIDTH, &d->dk}};
+    char key[96];
+    int64_t value = 0;
+    enum status status = STATUS_OK;
+    if (!d->is_used) return STATUS_OK;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++) {
+        delta_key(key, config, keys[i].name);
+        status = gguf_int(gguf, key, keys[i].min, keys[i].max, &value, err);
+        *keys[i].out = (int)value;
+    }
+    if (!status) status = read_value_heads(d, config, gguf, err);
+    delta_key(key, config, "nextn_predict_layers");
+    if (!status) status = gguf_int_or(gguf, key, 0, config->L - 1, 0, &value, err);
+    if (status) return status;
+    config->n_unread_layers = (int)value;
+    config->L -= config->n_unread_layers;
+    return read_recurrent(config, gguf, err);
+}

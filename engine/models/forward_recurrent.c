@@ -1,0 +1,91 @@
+/* DESIGN: recurrent layers, in place of attention. They keep a state per sequence.
+ *
+ *     short convolution   attn_out = out * conv(in * x'), with in, out and x' of norm(x)
+ *     gated delta rule    q, k, v = SiLU(conv(products of norm(x))); z, b, dt = products of norm(x)
+ *                         attn_out = norm(rule(q, k, v, b, dt)) * SiLU(z)
+ *
+ * Their products use the buffers of attention:
+ *
+ *     buffer      short convolution    gated delta rule
+ *     q           in                   q, k and v of all heads
+ *     k           out                  z
+ *     v           x'                   b of all rows, then dt of all rows
+ */
+#include <assert.h>
+
+#include "engine/models/layers.h"
+#include "engine/models/model.h"
+
+static struct norm norm_of_layer(const struct model *model, const struct tensors *t) {
+    assert(model->config.norm == NORM_RMS && t->vec[ROLE_ATTN_NORM]);
+    return (struct norm){NORM_RMS, t->vec[ROLE_ATTN_NORM], NULL, model->config.norm_epsilon};
+}
+
+static void short_conv(struct model *model, int layer, int M, struct kv_cache *cache) {
+    struct backend *b = model->backend;
+    const struct model_config *m = &model->part;
+    const struct tensors *t = &model->layers[layer];
+    struct model_activations *a = &model->act;
+    const struct norm norm = norm_of_layer(model, t);
+    const struct linear linear[] = {{t->w[ROLE_CONV_GATE_IN], t->vec[ROLE_CONV_GATE_IN_BIAS]},
+                                    {t->w[ROLE_CONV_GATE_OUT], t->vec[ROLE_CONV_GATE_OUT_BIAS]},
+                                    {t->w[ROLE_CONV_X], t->vec[ROLE_CONV_X_BIAS]}};
+    const struct short_conv conv = {m->C, m->taps, t->vec[ROLE_CONV], t->vec[ROLE_CONV_BIAS]};
+    assert(conv.w && linear[2].w);
+    TIME_OP(b, OP_MATMUL,
+            compute->matmul(b, (float *const[]){a->q, a->k, a->v}, a->x, &norm, linear, 3, M));
+    TIME_OP(b, OP_SHORT_CONV,
+            compute->short_conv(b, a->attn_out, a->q, a->k, a->v, cache,
+                                m->layer[layer].n_recurrent, &conv));
+}
+
+static struct delta_rule rule_of(const struct model *model, const struct tensors *t) {
+    const struct delta_config *d = &model->part.delta;
+    return (struct delta_rule){.Hk = d->Hk,
+                               .Hv = d->Hv,
+                               .dk = d->dk,
+                               .dv = d->dv,
+                               .tiles = d->tiles,
+                               .state_first = config_conv_floats(&model->part),
+                               .decay = t->vec[ROLE_DELTA_DECAY],
+                               .dt_bias = t->vec[ROLE_DELTA_DT_BIAS],
+                               .gain = t->vec[ROLE_DELTA_NORM],
+                               .epsilon = model->config.norm_epsilon};
+}
+
+static void delta_rule(struct model *model, int layer, int M, struct kv_cache *cache) {
+    struct backend *b = model->backend;
+    const struct model_config *m = &model->part;
+    const struct tensors *t = &model->layers[layer];
+    struct model_activations *a = &model->act;
+    const struct norm norm = norm_of_layer(model, t);
+    const struct linear linear[] = {{.w = t->w[ROLE_DELTA_QKV]},
+                                    {.w = t->w[ROLE_DELTA_Z]},
+                                    {.w = t->w[ROLE_DELTA_B]},
+                                    {.w = t->w[ROLE_DELTA_DT]}};
+    const struct short_conv conv = {m->C, m->taps, t->vec[ROLE_DELTA_CONV], NULL};
+    const struct delta_rule rule = rule_of(model, t);
+    const struct delta_rows rows = {a->q, a->k, a->v, a->v + (size_t)M * (size_t)rule.Hv};
+    const int at = m->layer[layer].n_recurrent;
+    assert(conv.w && linear[3].w && rule.decay && 2 * rule.Hv <= config_recurrent_width(m));
+    TIME_OP(b, OP_MATMUL,
+            compute->matmul(b, (float *const[]){rows.qkv, rows.z, rows.b, rows.dt}, a->x, &norm,
+                            linear, 4, M));
+    TIME_OP(b, OP_SHORT_CONV,
+            compute->short_conv(b, rows.qkv, NULL, NULL, rows.qkv, cache, at, &conv));
+    TIME_OP(b, OP_DELTA_RULE, compute->delta_rule(b, a->attn_out, &rows, cache, at, &rule));
+}
+
+void recurrent_layer(struct model *model, int layer, int M, struct kv_cache *cache) {
+    assert(model->part.layer[layer].is_recurrent && cache);
+    (model->part.delta.is_used ? delta_rule : short_conv)(model, layer, M, cache);
+}
+
+struct linear recurrent_output(const struct model *model, int layer) {
+    const struct tensors *t = &model->layers[layer];
+    const bool is_delta = model->part.delta.is_used;
+    assert(t->w[is_delta ? ROLE_DELTA_OUT : ROLE_CONV_OUT]);
+    return (struct linear){t->w[is_delta ? ROLE_DELTA_OUT : ROLE_CONV_OUT],
+                           is_delta ? NULL : t->vec[ROLE_CONV_OUT_BIAS],
+                           model->config.residual_scale};
+}
