@@ -4,6 +4,8 @@
 
 #include "kernels/cpu/cpu.h"
 
+/* Replaces a column of the matrix and writes its output, in three steps: the sum that the matrix
+ * gives for k, the correction d, and the sum for q. */
 static void one_column(const struct delta_row *row, int column) {
     const size_t dv = (size_t)row->dv;
     float *S = row->S + column, seen = 0, o = 0;
