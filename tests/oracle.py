@@ -56,6 +56,7 @@ UNCONVERTED = {
     "gemma4_unified": "its converter cuts the embedding to the tokenizer's tokens, and ours has fewer",
     "hunyuan": "its converter wants the published context",
     "smollm3": "in its files each fourth layer is without positions",
+    **dict.fromkeys(["qwen3_5", "qwen3_5_moe", "qwen3_next"], "its files cannot say which layers are recurrent if not three of four"),
 }
 # For make_families.py, whose models are those that GGUF files can represent.
 UNCONVERTED_FAMILIES = {
@@ -70,6 +71,7 @@ UNCONVERTED_FAMILIES = {
     "gemma4_large": UNCONVERTED["gemma4_large"],
     "gemma4_moe": UNCONVERTED["gemma4_moe"],
     "phi3_short": "it is phi3_long for another context",
+    **{name: UNCONVERTED[name] for name in ("qwen3_5", "qwen3_next")},
 }
 
 
