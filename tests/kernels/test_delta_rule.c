@@ -296,6 +296,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("kernels/delta_rule");
     TCase *all = tcase_create("all");
+    tcase_set_timeout(all, 60);
     tcase_add_loop_test(all, numbers_are_those_of_the_formula, 0, N_CASES);
     tcase_add_loop_test(all, steps_of_any_size_give_the_same_bytes, 0, N_CASES);
     tcase_add_loop_test(all, a_copied_state_continues_like_the_first, 0, N_CASES);
