@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     (void)status;
     canonical_write(&again, json);
     assert(strcmp(canonical.data, again.data) == 0);
-    assert(json_distance(json, json) == 0);
+    if (!json_refuse_doubled(json, "It", &err)) assert(json_distance(json, json) == 0);
     json_free(json);
     buf_free(&canonical);
     buf_free(&again);
