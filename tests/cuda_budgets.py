@@ -1,5 +1,5 @@
-"""Checks the hot CUDA kernels against budgets, without a GPU: registers, stack and spills from ptxas, and the
-instructions and mma of the loops from the disassembler.
+"""Checks the hot CUDA kernels and the functions that they call against budgets, without a GPU: registers, stack and spills
+from ptxas, and the instructions and mma of the loops from the disassembler.
 
     tests/cuda_budgets.py BUILD [NVCC]     compiles SOURCES, and compares the results with BUDGETS
     tests/cuda_budgets.py --self-test      checks the reading of ptxas's and nvdisasm's output
@@ -8,6 +8,8 @@ Compilers differ, so budgets apply only with the toolkit that the table was made
 printed. Toolkits without nvdisasm get it from PyPI (tests/cuda/requirements.txt). If that fails, the figures of ptxas
 are checked and the rest is reported as not counted. The test takes about 10 seconds of processor time.
 """
+import contextlib
+import io
 import os
 import re
 import shutil
@@ -47,6 +49,19 @@ BUDGETS = {
     "attention, D 128": ("attention_kernelI14attention_kindI13__nv_bfloat16S1_Li128E", 255, 256, 0, [(1380, 128), (700, 128)]),
 }
 
+# Functions that kernels call, which ptxas lists without their registers: a part of the mangled name; the maximum of bytes of
+# stack and of spills. Their loops are among those of the kernel. A function that is not here is a finding.
+CALLED = {
+    "a step's products": ("do_productsI13__nv_bfloat16Li1ELb0E", 0, 64),
+    "a step's products and norm": ("do_productsI13__nv_bfloat16Li1ELb1E", 0, 64),
+    "a step's attention, D 128": ("do_attentionI13__nv_bfloat16Li128E", 0, 384),
+    "a step's attention, D 64": ("do_attentionI13__nv_bfloat16Li64E", 0, 96),
+    "a step's attention, D 128, float16 cache": ("do_attentionI6__halfLi128E", 0, 384),
+    "a step's attention, D 64, float16 cache": ("do_attentionI6__halfLi64E", 0, 96),
+    "a step's heads": ("do_headsI13__nv_bfloat16S0_E", 0, 0),
+    "a step's heads, float16 cache": ("do_headsI13__nv_bfloat166__halfE", 0, 0),
+}
+
 
 # ---- reading the tools' output ----------------------------------------------------------------------------------
 
@@ -58,6 +73,31 @@ def resources_of(said):
         stack, stores, loads = (int(number) for number in spills.groups())
         found[part.split("'")[0]] = (int(re.search(r"Used (\d+) registers", part)[1]), stack, stores + loads)
     return found
+
+
+def called_of(said):
+    """Returns {mangled name: (bytes of stack, bytes of spills)} of the functions that kernels call."""
+    found = {}
+    for part in said.split("Function properties for ")[1:]:
+        name, spills = part.split()[0], re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", part)
+        if f"Compiling entry function '{name}'" not in said:
+            found[name] = (int(spills[1]), int(spills[2]) + int(spills[3]))
+    return found
+
+
+def judge_called(said):
+    """Returns sentences about called functions above their budgets, without one, or missing."""
+    findings, missing = [], dict(CALLED)
+    for name, got in called_of(said).items():
+        rows = [kernel for kernel, (part, *_) in CALLED.items() if part in name]
+        if len(rows) != 1:
+            findings.append(f"{name} is called, and {len(rows)} budgets are named like it")
+            continue
+        missing.pop(rows[0], None)
+        print("{:40} {:3} bytes of stack, {:3} of spills".format(rows[0], *got))
+        findings += [f"{rows[0]}: {used} bytes of {what}, and the budget is {most}"
+                     for what, used, most in zip(("stack", "spills"), got, CALLED[rows[0]][1:]) if used > most]
+    return findings + [f"{kernel} is not called: the sources and the table differ" for kernel in missing]
 
 
 def static_smem_of(said):
@@ -227,8 +267,17 @@ MOVED_OUT = """.text._Z1mv:
 """
 
 
+CALLS = """ptxas info    : Function properties for _Z11do_productsI13__nv_bfloat16Li1ELb0EEv
+    0 bytes stack frame, 40 bytes spill stores, 28 bytes spill loads
+ptxas info    : Function properties for _Z5othervi
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+"""
+
+
 def self_test():
     """Reads fake output, and finds each kind of excess."""
+    assert called_of(SAID) == {} and called_of(SAID + CALLS) == {"_Z11do_productsI13__nv_bfloat16Li1ELb0EEv": (0, 68), "_Z5othervi": (0, 0)}
+    assert resources_of(SAID + CALLS) == resources_of(SAID)
     assert resources_of(SAID) == {"_Z1kv": (128, 16, 48)}
     assert static_smem_of(SAID) == {"_Z1kv": 1152} and too_much_smem(SAID) and not too_much_smem(SAID.replace("1152", "128"))
     assert not too_much_smem(SAID.replace("_Z1kv", "_Z11step_kernelv"))
@@ -241,6 +290,10 @@ def self_test():
     for budget, count in (((128, 16, 48, [(2, 1)]), 0), ((127, 15, 47, [(1, 1)]), 4), ((128, 16, 48, [(2, 2)]), 1), ((128, 16, 48, []), 1)):
         assert len(compare("k", ("_Z1kv", *budget), (128, 16, 48), loops_of(*code))) == count, budget
     assert not compare("k", ("_Z1kv", 128, 16, 48, [(1, 1)]), (128, 16, 48), None)
+    with contextlib.redirect_stdout(io.StringIO()):
+        findings = judge_called(SAID + CALLS)
+    assert "68 bytes of spills, and the budget is 64" in findings[0] and "_Z5othervi is called" in findings[1], findings
+    assert len(findings) == 2 + len(CALLED) - 1 and "is not called" in findings[2], findings
 
 
 def main():
@@ -252,14 +305,14 @@ def main():
     if not version:
         print("the CUDA compiler is missing: NOT RUN")
         return 0
-    used, code, findings = {}, {}, []
+    used, code, findings, everything = {}, {}, [], ""
     for source in SOURCES:
         cubin, said = compile_kernels(build, nvcc, source)
-        used |= resources_of(said)
+        used, everything = used | resources_of(said), everything + said
         findings += too_much_smem(said)
         of_source = disassemble(build, nvcc, cubin)
         code = None if code is None or of_source is None else code | of_source
-    findings += judge(used, code)
+    findings += judge(used, code) + judge_called(everything)
     if version != TOOLKIT:
         print(f"the table was made with toolkit {TOOLKIT}, and this is {version}: NOT HELD")
         return 0

@@ -1,5 +1,6 @@
 #include "tests/cuda/probes.cuh"
 
+#include "kernels/cuda/attention/kv_layout.cuh"
 #include "kernels/cuda/runtime/ptx.cuh"
 
 template <class T> __global__ void mma_probe(float *d, const uint32_t *a, const uint32_t *b) {
@@ -51,4 +52,13 @@ __global__ void cp_async_probe(float *out, const float *in, int bytes) {
 
 void probe_cp_async(float *out, const float *in, int bytes, cudaStream_t stream) {
     launch(cp_async_probe, dim3(1), dim3(WARP), 512, stream, out, in, bytes);
+}
+
+__global__ void e4m3_probe(float *out) {
+    grid_begin();
+    out[threadIdx.x] = e4m3_moved((uint8_t)threadIdx.x);
+}
+
+void probe_e4m3(float *out, cudaStream_t stream) {
+    launch(e4m3_probe, dim3(1), dim3(256), 0, stream, out);
 }

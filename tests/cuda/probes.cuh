@@ -17,4 +17,7 @@ void probe_ldmatrix(enum probe_load how, uint32_t *out, const uint16_t *tile, cu
 /* out[32][4] = in[32][4], by cp.async. Each lane copies `bytes` of its 16 bytes. */
 void probe_cp_async(float *out, const float *in, int bytes, cudaStream_t stream);
 
+/* out[256] = the numbers of all codes of e4m3, by e4m3_moved. */
+void probe_e4m3(float *out, cudaStream_t stream);
+
 #endif

@@ -1,18 +1,10 @@
-/* Chunks on sm_90a compared with double precision, and with the bytes of the other kernel. Under
- * emulation the bytes are the same, because both kinds of products add in one order. */
+/* Chunks on sm_90a compared with double precision, and with the bytes of the other kernel: wgmma
+ * and mma.sync cut the same sums alike (fused_sum.h). */
 #include <algorithm>
 #include <string.h>
 
 #include "kernels/cuda/wgmma/wgmma.cuh"
 #include "tests/cuda/attention_world.h"
-
-/* On a device wgmma may add in another order than mma.sync. bench/gpu.sh first prints whether it
- * does. */
-#if __has_include(<emu_memory.h>)
-constexpr bool IS_EMULATED = true;
-#else
-constexpr bool IS_EMULATED = false;
-#endif
 
 /* Both head sizes and types of caches, with activations of the other type. Groups whose rows are on
  * both sides of a warpgroup's end, and groups that are cut in two. Blocks of one tile, of several,
@@ -43,7 +35,6 @@ static int check_step(attention_world *world, const step_parts &parts) {
     const double weights = rounding_of(s.cache == KV_F16 ? DTYPE_F16 : DTYPE_BF16);
     check_close(unpacked(s.act, got), world->reference(parts), weights + rounding_of(s.act), 1,
                 shape_text(s));
-    if (!IS_EMULATED) return n_chunks;
     const std::vector<uint8_t> want = world->run(parts);
     ck_assert_int_eq(world->planned.n_chunks, 0);
     ck_assert_msg(got == want, "%s: other bytes than by mma", shape_text(s).c_str());
@@ -76,7 +67,7 @@ START_TEST(whole_items_of_single_rows_are_right) {
     ck_assert_int_eq(world.planned.n_chunks, 2);
     check_close(unpacked(DTYPE_BF16, got), world.reference(parts), 2 * rounding_of(DTYPE_BF16), 1,
                 "single rows");
-    ck_assert(!IS_EMULATED || got == world.run(parts, 0));
+    ck_assert(got == world.run(parts, 0));
 }
 END_TEST
 

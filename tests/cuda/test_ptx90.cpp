@@ -5,6 +5,8 @@
 #include <math.h>
 
 #include "tests/cuda/probes90.cuh"
+
+#include "tests/cuda/fused_sum.h"
 #include "tests/cuda/support.h"
 
 constexpr int THREADS = 128, DEPTH = 16, SUMS = PROBE_COLUMNS / 2, ROWS = PROBE_ROWS;
@@ -71,28 +73,43 @@ static int row_of(int thread, int which) {
     return thread / 32 * 16 + thread % 32 / 4 + which % 2 * 8;
 }
 
-START_TEST(products_of_warpgroups_are_right) {
-    const layout &l = layouts[_i / 2];
-    const enum dtype type = _i % 2 ? DTYPE_BF16 : DTYPE_F16;
-    uint64_t state = 9;
-    floats a = whole_numbers(&state, ROWS * DEPTH), b = whole_numbers(&state, 2 * SUMS * DEPTH);
-    floats left(THREADS * 8), d(THREADS * SUMS), want(THREADS * SUMS);
+/* a[row][k] times b[column][k], added to `start` [thread][sum], compared with the rule of the
+ * device's sums to the last bit. */
+static void check_product(const layout &l, enum dtype type, const floats &a, const floats &b,
+                          const floats &start) {
+    const struct fused_rule rule = wgmma_rule(type);
+    floats left(THREADS * 8), want(THREADS * SUMS);
     for (int t = 0; t < THREADS; t++) {
         for (int i = 0; i < 8; i++)
             left[(size_t)(8 * t + i)] =
                 a[(size_t)(row_of(t, i / 2) * DEPTH + t % 4 * 2 + i % 2 + i / 4 * 8)];
-        for (int i = 0; i < SUMS; i++) {
-            const int column = i / 4 * 8 + t % 4 * 2 + i % 2;
-            float sum = d[(size_t)(SUMS * t + i)] = (float)i;
-            for (int k = 0; k < DEPTH; k++)
-                sum += a[(size_t)(row_of(t, i / 2) * DEPTH + k)] * b[(size_t)(column * DEPTH + k)];
-            want[(size_t)(SUMS * t + i)] = sum;
-        }
+        for (int i = 0; i < SUMS; i++)
+            want[(size_t)(SUMS * t + i)] =
+                fused_sum(start[(size_t)(SUMS * t + i)], &a[(size_t)(row_of(t, i / 2) * DEPTH)],
+                          &b[(size_t)((i / 4 * 8 + t % 4 * 2 + i % 2) * DEPTH)], DEPTH, rule);
     }
-    buffer x(packed(type, left)), bytes(image_of(l, packed(type, b))), out(d);
+    buffer x(packed(type, left)), bytes(image_of(l, packed(type, b))), out(start);
     const struct probe_matrix matrix = matrix_of(l, bytes);
     probe_wgmma(type, out.as<float>(), x.as<uint32_t>(), &matrix, test_stream());
     check_close(out.read<float>(), want, 0, 0, l.name);
+}
+
+START_TEST(products_of_warpgroups_are_right) {
+    uint64_t state = 9;
+    const floats a = whole_numbers(&state, ROWS * DEPTH),
+                 b = whole_numbers(&state, 2 * SUMS * DEPTH);
+    check_product(layouts[_i / 2], _i % 2 ? DTYPE_BF16 : DTYPE_F16, a, b,
+                  whole_numbers(&state, THREADS * SUMS));
+}
+END_TEST
+
+/* Terms far apart, so that most lose bits: the sums of mma.sync (test_ptx.cpp). */
+START_TEST(sums_of_warpgroups_are_cut_as_on_a_device) {
+    const enum dtype type = _i % 2 ? DTYPE_BF16 : DTYPE_F16;
+    uint64_t state = 90 + (uint64_t)_i;
+    const floats a = rounded(type, scattered_numbers(&state, ROWS * DEPTH, _i)),
+                 b = rounded(type, scattered_numbers(&state, 2 * SUMS * DEPTH, _i));
+    check_product(layouts[0], type, a, b, scattered_numbers(&state, THREADS * SUMS, 2 * _i));
 }
 END_TEST
 
@@ -108,33 +125,66 @@ static std::vector<uint8_t> e4m3_codes(const floats &values) {
     return codes;
 }
 
-/* For each width, with and without an old sum. */
-START_TEST(products_of_e4m3_are_right) {
-    const layout &l = layouts[_i / 6];
-    const int columns = _i / 2 % 3 == 0 ? 16 : _i / 2 % 3 == 1 ? 64 : 128, sums = columns / 2;
-    const bool adds = _i % 2 == 0;
-    uint64_t state = 11;
-    floats a = whole_numbers(&state, ROWS * BYTES_DEPTH),
-           b = whole_numbers(&state, (size_t)columns * BYTES_DEPTH);
-    floats left(THREADS * 16), d((size_t)(THREADS * sums)), want((size_t)(THREADS * sums));
+static float e4m3_value(uint8_t code) {
+    const int exponent = code >> 3 & 15, mantissa = code & 7;
+    const float size =
+        exponent ? ldexpf((float)(8 + mantissa), exponent - 10) : ldexpf((float)mantissa, -9);
+    return code & 128 ? -size : size;
+}
+static floats e4m3_values(const std::vector<uint8_t> &codes) {
+    floats values;
+    for (uint8_t code : codes) values.push_back(e4m3_value(code));
+    return values;
+}
+
+/* The same for codes of e4m3, whose sums have 13 bits after the first. */
+static void check_e4m3(const layout &l, int columns, bool adds, const std::vector<uint8_t> &a,
+                       const std::vector<uint8_t> &b, const floats &start) {
+    const int sums = columns / 2;
+    const floats left_values = e4m3_values(a), right_values = e4m3_values(b);
+    std::vector<uint8_t> left(THREADS * 16);
+    floats want((size_t)(THREADS * sums));
     for (int t = 0; t < THREADS; t++) {
         for (int i = 0; i < 16; i++)
             left[(size_t)(16 * t + i)] =
                 a[(size_t)(row_of(t, i / 4) * BYTES_DEPTH + t % 4 * 4 + i % 4 + i / 8 * 16)];
         for (int i = 0; i < sums; i++) {
             const int column = i / 4 * 8 + t % 4 * 2 + i % 2;
-            d[(size_t)(sums * t + i)] = (float)i;
-            float sum = adds ? (float)i : 0;
-            for (int k = 0; k < BYTES_DEPTH; k++)
-                sum += a[(size_t)(row_of(t, i / 2) * BYTES_DEPTH + k)] *
-                       b[(size_t)(column * BYTES_DEPTH + k)];
-            want[(size_t)(sums * t + i)] = sum;
+            want[(size_t)(sums * t + i)] =
+                fused_sum(adds ? start[(size_t)(sums * t + i)] : 0,
+                          &left_values[(size_t)(row_of(t, i / 2) * BYTES_DEPTH)],
+                          &right_values[(size_t)(column * BYTES_DEPTH)], BYTES_DEPTH, E4M3_RULE);
         }
     }
-    buffer x(e4m3_codes(left)), bytes(image_of(l, e4m3_codes(b))), out(d);
+    buffer x(left), bytes(image_of(l, b)), out(start);
     const struct probe_matrix matrix = matrix_of(l, bytes);
     probe_wgmma_e4m3(columns, adds, out.as<float>(), x.as<uint32_t>(), &matrix, test_stream());
     check_close(out.read<float>(), want, 0, 0, l.name);
+}
+
+/* For each width, with and without an old sum. */
+START_TEST(products_of_e4m3_are_right) {
+    const int columns = _i / 2 % 3 == 0 ? 16 : _i / 2 % 3 == 1 ? 64 : 128;
+    uint64_t state = 11;
+    const floats a = whole_numbers(&state, ROWS * BYTES_DEPTH),
+                 b = whole_numbers(&state, (size_t)columns * BYTES_DEPTH);
+    check_e4m3(layouts[_i / 6], columns, _i % 2 == 0, e4m3_codes(a), e4m3_codes(b),
+               whole_numbers(&state, (size_t)(THREADS * columns / 2)));
+}
+END_TEST
+
+/* All codes except NaN. */
+static std::vector<uint8_t> any_codes(uint64_t *state, size_t n) {
+    std::vector<uint8_t> codes(n);
+    for (uint8_t &code : codes)
+        code = (uint8_t)(random_below(state, 127) + 128 * random_below(state, 2));
+    return codes;
+}
+START_TEST(sums_of_e4m3_are_cut_as_on_a_device) {
+    uint64_t state = 12 + (uint64_t)_i;
+    const std::vector<uint8_t> a = any_codes(&state, ROWS * BYTES_DEPTH),
+                               b = any_codes(&state, 64 * BYTES_DEPTH);
+    check_e4m3(layouts[0], 64, _i > 0, a, b, scattered_numbers(&state, THREADS * 32, 5 * _i));
 }
 END_TEST
 
@@ -143,6 +193,8 @@ int main() {
     TCase *core = tcase_create("core");
     tcase_add_loop_test(core, products_of_warpgroups_are_right, 0, 2 * LAYOUTS);
     tcase_add_loop_test(core, products_of_e4m3_are_right, 0, 36);
+    tcase_add_loop_test(core, sums_of_warpgroups_are_cut_as_on_a_device, 0, 12);
+    tcase_add_loop_test(core, sums_of_e4m3_are_cut_as_on_a_device, 0, 4);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

@@ -1,5 +1,5 @@
-/* Products by wgmma compared with those by mma.sync, to the last bit: under emulation both add in
- * the same order. On a device bench/gpu prints whether they do. */
+/* Products by wgmma compared with those by mma.sync, to the last bit: both cut the same sums alike
+ * (fused_sum.h). */
 #include <math.h>
 #include <string.h>
 

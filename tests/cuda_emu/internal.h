@@ -129,6 +129,39 @@ bool is_waited_for(const void *what);
 void wake(const void *what);
 const char *block_stacks(); /* of the block that runs: MAX_THREADS times STACK_BYTES */
 
+/* ---- sums of tensor cores: sums.cpp ---------------------------------------------------------- */
+
+constexpr int MAX_DEPTH = 32, MAX_COLUMNS = 256;
+
+/* How many products are added at once to the start, and the bits of a term below the largest
+ * exponent, and of the result. */
+struct sum_rule {
+    int terms, bits, output;
+};
+/* Returns the rule for products of 16 bits by mma.sync of the emulated architecture. */
+sum_rule rule_of_mma();
+/* Returns the rule of wgmma for elements of `width` bytes. */
+sum_rule rule_of_wgmma(int width);
+
+/* Elements with their exponents. `special`: one of them is infinite or NaN. */
+using element_function = float (*)(uint16_t bits);
+struct row_factors {
+    float value[MAX_DEPTH];
+    int16_t exponent[MAX_DEPTH];
+    bool special;
+    void measure(int depth, element_function element); /* after the values are set */
+};
+struct column_factors {
+    float value[MAX_DEPTH][MAX_COLUMNS];
+    int16_t exponent[MAX_DEPTH][MAX_COLUMNS];
+    bool special[MAX_COLUMNS];
+    void measure(int depth, int columns, element_function element);
+};
+/* sums[columns] += a[depth] times b[depth][columns], with the bits of a device. Columns are a
+ * multiple of 8. */
+void add_products(float *sums, const row_factors &a, const column_factors &b, int columns,
+                  int depth, const sum_rule &rule);
+
 /* ---- asynchronous work of a block: barriers.cpp, wgmma.cpp ----------------------------------- */
 
 void async_begin(); /* when a block begins */

@@ -80,27 +80,31 @@ static uint16_t part_of(const uint32_t *registers, int i) {
     return (uint16_t)(registers[i / 2] >> 16 * (i % 2));
 }
 
-/* d[16][8] += a[16][16] times b[16][8]. A device's order of additions is unspecified; here it is
- * the order of k. */
+/* d[16][8] += a[16][16] times b[16][8]. */
 void multiply_matrices(void *const arguments[32], unsigned mask, element_of element) {
     if (!all_lanes(mask, "mma")) return;
-    float a[16][16], b[16][8];
+    static thread_local row_factors a[16];
+    static thread_local column_factors b;
+    float sums[16][8];
     auto lane_of = [&](int l) { return static_cast<multiply *>(arguments[l]); };
     for (int l = 0; l < WARP; l++) {
         int group = l / 4, pair = l % 4 * 2;
         for (int i = 0; i < 8; i++)
-            a[group + i / 2 % 2 * 8][pair + i % 2 + i / 4 * 8] = element(part_of(lane_of(l)->a, i));
-        for (int i = 0; i < 4; i++)
-            b[pair + i % 2 + i / 2 * 8][group] = element(part_of(lane_of(l)->b, i));
-    }
-    for (int l = 0; l < WARP; l++) {
+            a[group + i / 2 % 2 * 8].value[pair + i % 2 + i / 4 * 8] =
+                element(part_of(lane_of(l)->a, i));
         for (int i = 0; i < 4; i++) {
-            int row = l / 4 + i / 2 * 8, column = l % 4 * 2 + i % 2;
-            float sum = 0;
-            for (int k = 0; k < 16; k++) sum += a[row][k] * b[k][column];
-            lane_of(l)->d[i] += sum;
+            b.value[pair + i % 2 + i / 2 * 8][group] = element(part_of(lane_of(l)->b, i));
+            sums[group + i / 2 * 8][pair + i % 2] = lane_of(l)->d[i];
         }
     }
+    const sum_rule rule = rule_of_mma();
+    b.measure(16, 8, element);
+    for (int row = 0; row < 16; row++) {
+        a[row].measure(16, element);
+        add_products(sums[row], a[row], b, 8, 16, rule);
+    }
+    for (int l = 0; l < WARP; l++)
+        for (int i = 0; i < 4; i++) lane_of(l)->d[i] = sums[l / 4 + i / 2 * 8][l % 4 * 2 + i % 2];
 }
 
 } // namespace emu

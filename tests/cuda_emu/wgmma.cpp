@@ -6,8 +6,7 @@
  * its first product until its group is waited for. The arrays `a` and `d` must live until then; on
  * a device they are registers.
  *
- * Not emulated: the number of bits of a sum that a device keeps. For e4m3 on sm_90 about 14 bits
- * are reported; here all additions are in float32.
+ * Sums have the bits of a device (sums.cpp).
  *
  * Each group begins with a fence, which makes the registers of `a` and changes to `d` visible to
  * the products. Shared memory is read through the other proxy (checker_async_read).
@@ -23,7 +22,7 @@
 
 namespace emu {
 
-constexpr int GROUP_THREADS = 128, ROWS = 64, MAX_DEPTH = 32, MAX_COLUMNS = 256;
+constexpr int GROUP_THREADS = 128, ROWS = 64;
 
 struct product {
     float *d;
@@ -168,7 +167,7 @@ static const char *chunk_at(const product &p, uint32_t address) {
     return chunk;
 }
 
-static void read_columns(float (*b)[MAX_COLUMNS], const product &p) {
+static void read_columns(column_factors *b, const product &p) {
     if (p.b & ~0xc0003fff3fff3fffull || (p.kind.rows && p.b >> 62 != 1))
         report("wgmma", "descriptor %016llx has bits that are not emulated",
                (unsigned long long)p.b);
@@ -176,56 +175,65 @@ static void read_columns(float (*b)[MAX_COLUMNS], const product &p) {
     for (int k = 0; p.kind.rows && k < p.depth(); k++)
         for (int column = 0; column < p.kind.columns; column += 8) {
             const char *chunk = chunk_at(p, row_chunk_address(p.b, k, column));
-            for (int i = 0; chunk && i < 8; i++) b[k][column + i] = element_at(p, chunk, i);
+            for (int i = 0; chunk && i < 8; i++) b->value[k][column + i] = element_at(p, chunk, i);
         }
     for (int column = 0; !p.kind.rows && column < p.kind.columns; column++)
         for (int half = 0; half < 2; half++) {
             const char *chunk = chunk_at(p, chunk_address(p.b, column, half));
             for (int i = 0; chunk && i < each; i++)
-                b[half * each + i][column] = element_at(p, chunk, i);
+                b->value[half * each + i][column] = element_at(p, chunk, i);
         }
+    b->measure(p.depth(), p.kind.columns, p.kind.element);
 }
 
 /* ---- products ------------------------------------------------------------------------------- */
 
 /* A word holds adjacent k of row g of a warp. The second word is row g + 8. The next two are the
  * same rows in the second half of k, as in the operand of an mma. */
-static void read_rows(float (*a)[MAX_DEPTH], const std::vector<const product *> &all) {
+static void read_rows(row_factors *a, const std::vector<const product *> &all) {
     const int depth = all[0]->depth(), each = depth / 8; /* elements of a word */
     for (int thread = 0; thread < GROUP_THREADS; thread++) {
         const int warp = thread / WARP, group = thread % WARP / 4, first = thread % 4 * each;
         for (int i = 0; i < 4 * each; i++) {
             const int word = i / each, row = warp * 16 + group + word % 2 * 8;
-            a[row][first + i % each + word / 2 * (depth / 2)] =
+            a[row].value[first + i % each + word / 2 * (depth / 2)] =
                 element_at(*all[(size_t)thread], all[(size_t)thread]->a, i);
         }
     }
 }
 
-/* Adds in the order of multiply_matrices (warp.cpp). */
-static void multiply_row(float *sums, const float *a, float (*b)[MAX_COLUMNS], const product &p) {
-    memset(sums, 0, (size_t)p.kind.columns * sizeof *sums);
-    for (int k = 0; k < p.depth(); k++)
-        for (int column = 0; column < p.kind.columns; column++) sums[column] += a[k] * b[k][column];
+/* Calls f(row, column, sum) for each sum of a thread. */
+template <class F> static void each_sum(std::vector<float> &d, int thread, const F &f) {
+    const int row = thread / WARP * 16 + thread % WARP / 4, pair = thread % 4 * 2;
+    for (int i = 0; i < (int)d.size(); i++)
+        f(row + i / 2 % 2 * 8, i / 4 * 8 + pair + i % 2, d[(size_t)i]);
 }
 
 static void run_product(int first, const std::vector<const product *> &all) {
-    static float a[ROWS][MAX_DEPTH], b[MAX_DEPTH][MAX_COLUMNS], sums[ROWS][MAX_COLUMNS];
+    static row_factors a[ROWS];
+    static column_factors b;
+    static float sums[ROWS][MAX_COLUMNS];
     const product &p = *all[0];
     for (const product *other : all)
         if (other->b != p.b || other->kind != p.kind)
             return report("wgmma", "threads of a warpgroup multiply by different matrices");
-    read_columns(b, p);
+    read_columns(&b, p);
     read_rows(a, all);
-    for (int row = 0; row < ROWS; row++) multiply_row(sums[row], a[row], b, p);
-    for (int thread = 0; thread < GROUP_THREADS; thread++) {
-        worker &w = workers[(size_t)(first + thread)];
-        std::vector<float> &d = sums_of(w, all[(size_t)thread]->d)->sums;
-        const int row = thread / WARP * 16 + thread % WARP / 4, pair = thread % 4 * 2;
-        if (!p.kind.adds) std::fill(d.begin(), d.end(), 0.0f);
-        for (int i = 0; i < p.kind.columns / 2; i++)
-            d[(size_t)i] += sums[row + i / 2 % 2 * 8][i / 4 * 8 + pair + i % 2];
+    auto of_thread = [&](int thread) -> std::vector<float> & {
+        return sums_of(workers[(size_t)(first + thread)], all[(size_t)thread]->d)->sums;
+    };
+    for (int thread = 0; thread < GROUP_THREADS; thread++)
+        each_sum(of_thread(thread), thread, [&](int row, int column, float sum) {
+            sums[row][column] = p.kind.adds ? sum : 0.0f;
+        });
+    for (row_factors &row : a) {
+        row.measure(p.depth(), p.kind.element);
+        add_products(sums[&row - a], row, b, p.kind.columns, p.depth(),
+                     rule_of_wgmma(p.kind.width));
     }
+    for (int thread = 0; thread < GROUP_THREADS; thread++)
+        each_sum(of_thread(thread), thread,
+                 [&](int row, int column, float &sum) { sum = sums[row][column]; });
 }
 
 /* Returns the accumulators that no product uses any more. */
