@@ -106,24 +106,48 @@ const struct model_family model_qwen35 = {
     .folder = {.adds_one = true, .rope_part = 0.25f},
 };
 
-#define QWEN35MOE(...)                                                                             \
-    {                                                                                              \
-        .gguf = "qwen35moe", .hf = qwen35moe_hf,                                                   \
-        .roles = ROLES_QWEN_DELTA | ROLES_SHARING_EXPERTS, .optional = ROLE_BIT(ROLE_OUTPUT),      \
-        .norm = NORM_RMS, .norm_epsilon = 1e-6f, .activation = ACTIVATION_SILU,                    \
-        .positions = POSITIONS_ROPE_HALVES, .rope_base = 10000000,                                 \
-        .weights = {.normalised_in_gguf = true, .normalised_in_folders = true}, .taps = 4,         \
-        .has_delta = true, .tiles_heads = true, .folder = {                                        \
-            .adds_one = true,                                                                      \
-            .width_key = "intermediate_size|moe_intermediate_size",                                \
-            .rope_part = 0.25f,                                                                    \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
+/* Folders with all experts of a layer in one tensor. */
+static const struct model_family fused_qwen35moe = {
+    .gguf = "qwen35moe",
+    .only_folders = true,
+    .hf = qwen35moe_hf,
+    .roles = ROLES_QWEN_DELTA | ROLES_SHARING_EXPERTS,
+    .optional = ROLE_BIT(ROLE_OUTPUT),
+    .norm = NORM_RMS,
+    .norm_epsilon = 1e-6f,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_HALVES,
+    .rope_base = 10000000,
+    .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
+    .taps = 4,
+    .has_delta = true,
+    .tiles_heads = true,
+    .folder = {.alias = qwen35moe_alias,
+               .fused = ROLES_FUSED_EXPERTS,
+               .adds_one = true,
+               .width_key = "intermediate_size|moe_intermediate_size",
+               .rope_part = 0.25f},
+};
 
-static const struct model_family fused_qwen35moe =
-    QWEN35MOE(.alias = qwen35moe_alias, .fused = ROLES_FUSED_EXPERTS);
-const struct model_family model_qwen35moe = QWEN35MOE(.fused_form = &fused_qwen35moe);
+const struct model_family model_qwen35moe = {
+    .gguf = "qwen35moe",
+    .hf = qwen35moe_hf,
+    .roles = ROLES_QWEN_DELTA | ROLES_SHARING_EXPERTS,
+    .optional = ROLE_BIT(ROLE_OUTPUT),
+    .norm = NORM_RMS,
+    .norm_epsilon = 1e-6f,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_HALVES,
+    .rope_base = 10000000,
+    .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
+    .taps = 4,
+    .has_delta = true,
+    .tiles_heads = true,
+    .folder = {.fused_form = &fused_qwen35moe,
+               .adds_one = true,
+               .width_key = "intermediate_size|moe_intermediate_size",
+               .rope_part = 0.25f},
+};
 
 /* Some layers may have an MLP instead of experts. */
 const struct model_family model_qwen3next = {
