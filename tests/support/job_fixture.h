@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/fingerprint/fingerprint.h"
 #include "server/generation/grammar_store.h"
 #include "server/generation/job.h"
 #include "server/openai/internal.h"
@@ -73,6 +74,14 @@ void scheduler_cancel(struct scheduler *scheduler, struct generation *generation
 void scheduler_stats(struct scheduler *scheduler, struct scheduler_stats *out) {
     (void)scheduler;
     *out = (struct scheduler_stats){0};
+}
+
+void fingerprint_make(struct fingerprint *out, const struct options *options,
+                      const struct engine *engine, const char *model_name) {
+    (void)options;
+    (void)engine;
+    (void)model_name;
+    *out = (struct fingerprint){0};
 }
 
 /* ---- a job ---------------------------------------------------------------------------------- */
