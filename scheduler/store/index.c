@@ -21,7 +21,7 @@ static struct stored_block *index_place(struct prefix_store *store, struct block
     return &store->index[i];
 }
 
-struct stored_block *index_find(struct prefix_store *store, struct block_hash hash) {
+struct stored_block *store_index_find(struct prefix_store *store, struct block_hash hash) {
     struct stored_block *found = index_place(store, hash);
     return found->segment >= 0 && found->record >= 0 ? found : NULL;
 }

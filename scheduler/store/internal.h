@@ -88,7 +88,7 @@ struct prefix_store {
 void index_init(struct prefix_store *store, size_t n);
 
 /* Returns the entry of a stored block, or NULL. */
-struct stored_block *index_find(struct prefix_store *store, struct block_hash hash);
+struct stored_block *store_index_find(struct prefix_store *store, struct block_hash hash);
 
 /* Adds a block, or moves it to another record. Does nothing if the index is full. */
 void index_add(struct prefix_store *store, struct block_hash hash, int segment, int record,
@@ -109,7 +109,7 @@ bool segments_make_room(struct prefix_store *store, int64_t more);
 void segments_unlink(struct prefix_store *store);
 
 /* Creates a segment and returns its index, or -1 with errno. */
-int segment_create(struct prefix_store *store);
+int store_segment_create(struct prefix_store *store);
 
 /* Begin and end the use of a segment's file; segment_use returns -1 if it is gone. */
 int segment_use(struct prefix_store *store, int segment);
@@ -133,8 +133,8 @@ void record_seal(const struct prefix_store *store, uint8_t *record);
 bool record_head_is_whole(const struct prefix_store *store, const uint8_t *record);
 
 /* Is it the whole record of this block? */
-bool record_is(const struct prefix_store *store, const uint8_t *record, struct block_hash hash,
-               struct block_hash parent, const int32_t *tokens);
+bool stored_record_is(const struct prefix_store *store, const uint8_t *record,
+                      struct block_hash hash, struct block_hash parent, const int32_t *tokens);
 
 /* The head of the record in a slot of the queue. */
 static inline const struct record_head *slot_head(const struct prefix_store *store, uint64_t slot) {

@@ -47,8 +47,8 @@ static bool same_hash(struct block_hash a, struct block_hash b) {
     return a.low == b.low && a.high == b.high;
 }
 
-bool record_is(const struct prefix_store *store, const uint8_t *record, struct block_hash hash,
-               struct block_hash parent, const int32_t *tokens) {
+bool stored_record_is(const struct prefix_store *store, const uint8_t *record,
+                      struct block_hash hash, struct block_hash parent, const int32_t *tokens) {
     struct record_head head;
     memcpy(&head, record, sizeof head);
     XXH128_hash_t sum = sum_of(store, record);

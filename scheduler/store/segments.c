@@ -165,7 +165,7 @@ bool segments_make_room(struct prefix_store *store, int64_t more) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-int segment_create(struct prefix_store *store) {
+int store_segment_create(struct prefix_store *store) {
     struct timespec now;
     struct segment_head head = head_of(store);
     struct segment made = {0};

@@ -100,7 +100,7 @@ static void note_evicted_slot(struct prefix_store *store, struct block_hash hash
 
 void prefix_store_note(struct prefix_store *store, struct block_hash hash, bool is_known) {
     pthread_mutex_lock(&store->mutex);
-    struct stored_block *block = index_find(store, hash);
+    struct stored_block *block = store_index_find(store, hash);
     if (block)
         block->is_known = is_known;
     else if (!is_known)
@@ -112,7 +112,7 @@ void *prefix_store_reserve(struct prefix_store *store, struct block_hash hash,
                            struct block_hash parent, const int32_t *tokens) {
     uint64_t head = atomic_load(&store->head);
     pthread_mutex_lock(&store->mutex);
-    bool is_stored = index_find(store, hash) != NULL;
+    bool is_stored = store_index_find(store, hash) != NULL;
     bool is_full = !is_stored && head - atomic_load(&store->tail) == store->n_slots;
     store->stats.n_skipped += is_full;
     if (!is_stored && !is_full) store->evicted[head % store->n_slots] = false;
@@ -148,7 +148,7 @@ static int find_wanted(struct prefix_store *store, const int32_t *tokens, int n_
     pthread_mutex_lock(&store->mutex);
     for (int i = 0; i < n_blocks; i++) {
         struct block_hash hash = prefix_hash(parent, tokens + i * size, size);
-        const struct stored_block *block = index_find(store, hash);
+        const struct stored_block *block = store_index_find(store, hash);
         if (!block) break;
         if (n == 0) *first = i;
         bool skips = n == 0 && block->is_known;
@@ -177,14 +177,14 @@ static bool read_block(struct prefix_store *store, const struct wanted *wanted,
     off_t at = SEGMENT_HEAD + (off_t)wanted->record * (off_t)store->record_bytes;
     size_t bytes = store->record_bytes;
     bool whole = pread(wanted->fd, record, bytes, at) == (ssize_t)bytes &&
-                 record_is(store, record, wanted->hash, wanted->parent, tokens);
+                 stored_record_is(store, record, wanted->hash, wanted->parent, tokens);
     if (whole) {
         memcpy(blocks->data + (size_t)blocks->n++ * blocks->block_bytes,
                record_content(store, record), blocks->block_bytes);
         return true;
     }
     pthread_mutex_lock(&store->mutex);
-    struct stored_block *block = index_find(store, wanted->hash);
+    struct stored_block *block = store_index_find(store, wanted->hash);
     if (block) block->record = -1;
     store->stats.n_bad++;
     pthread_mutex_unlock(&store->mutex);

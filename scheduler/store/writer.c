@@ -27,7 +27,7 @@ static bool prepare_segment(struct prefix_store *store) {
     segments_unlink(store);
     if (!fits) return false;
     if (!starts) return true;
-    store->writing = segment_create(store);
+    store->writing = store_segment_create(store);
     store->write_at = SEGMENT_HEAD;
     if (store->writing < 0) write_failed(store);
     return store->writing >= 0;
@@ -68,7 +68,7 @@ static void write_record(struct prefix_store *store, uint64_t slot) {
 
 static bool has_block(struct prefix_store *store, struct block_hash hash) {
     pthread_mutex_lock(&store->mutex);
-    bool found = index_find(store, hash) != NULL;
+    bool found = store_index_find(store, hash) != NULL;
     pthread_mutex_unlock(&store->mutex);
     return found;
 }
