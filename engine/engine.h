@@ -155,6 +155,30 @@ void engine_swap_in(struct engine *engine, enum block_kind kind, const int32_t *
                     const int32_t *block, int n);
 void engine_swap_arrive(struct engine *engine);
 
+/* ---- adapters ------------------------------------------------------------------------------- */
+
+/* Rows of a step may each use an adapter (struct step). Loading and unloading are for one thread at
+ * a time, which may be another than the engine thread. A number belongs to an adapter from its load
+ * to its unload; the caller unloads it when no sequence can use it in a step any more. */
+
+/* The most adapters in memory at once; 0: adapters are off. Any thread. */
+int engine_max_adapters(const struct engine *engine);
+
+/* What an adapter is. */
+struct adapter_facts {
+    int rank;      /* the largest of its ranks */
+    int n_changed; /* matrices that it changes */
+    int64_t bytes; /* its memory */
+};
+
+/* Loads the adapter at `path`, a folder of PEFT or a GGUF file. Sets *number to 1..max_adapters.
+ * Fails with STATUS_BAD_FILE if it is broken, was made for another model or needs an unsupported
+ * feature, and with STATUS_USAGE if there is no room for it; the message names tensor, key or
+ * setting. */
+enum status engine_adapter_load(struct engine *engine, const char *path, int *number,
+                                struct adapter_facts *facts, struct err *err);
+void engine_adapter_unload(struct engine *engine, int number);
+
 /* ---- statistics ----------------------------------------------------------------------------- */
 
 /* Starts timing: the ops of every pass add their times to `times`, which the caller owns. NULL

@@ -29,6 +29,8 @@ struct engine {
     struct ranks *ranks;              /* the other ranks; NULL: a single rank */
     struct kv_swap *swap;             /* NULL: swapping is off */
     int n_host_blocks[N_BLOCK_KINDS]; /* host blocks of `swap` */
+    int max_adapter_rank;
+    struct engine_adapter *adapters; /* [max_adapters] by number - 1; NULL: none was loaded yet */
     char backend_name[256];
     bool lacks_memory; /* the host lacked memory for a pass */
     bool has_touched;  /* the whole cache: its memory is present */
@@ -104,6 +106,9 @@ enum status backend_open(struct opening *o, struct err *err);
  * one. */
 enum status sampler_open(struct opening *o, struct err *err);
 void sampler_close(struct engine *engine);
+
+/* adapters.c: frees all adapters. */
+void engine_adapters_close(struct engine *engine);
 
 /* run.c: lets the backend plan how it runs passes, after the cache is open. */
 enum status plan_passes(struct opening *o, struct err *err);

@@ -10,6 +10,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "engine/adapters/adapters.h"
 #include "engine/internal.h"
 #include "engine/memory/device.h"
 #include "engine/quantise/quantise.h"
@@ -41,6 +42,9 @@ static enum status plan_memory(struct opening *o, struct err *err) {
     struct model_config model = engine->model.config;
     machine_memory_read(&o->machine);
     draft_bound(o);
+    if (o->config.max_adapters > 0 && o->config.adapter_memory == 0)
+        o->config.adapter_memory =
+            o->config.max_adapters * adapter_most_bytes(&model, o->config.max_adapter_rank);
     model.file_bytes =
         planned_bytes(model_file_weights(&o->file), o->config.quantization, model.file_bytes);
     enum status status = memory_plan(&engine->memory, &model, &o->config, &o->machine, err);
@@ -61,6 +65,16 @@ static enum status load_weights(struct opening *o, struct err *err) {
     engine->memory.weights = weights + model->weight_bytes;
     engine->memory.scratch =
         scratch + activations_bytes(model, model->act.max_rows, model->act.max_logit_rows);
+    return STATUS_OK;
+}
+
+/* Makes room for adapters, which are loaded later. */
+static enum status open_adapters(struct opening *o, struct err *err) {
+    const struct engine_config *config = &o->config;
+    (void)err;
+    o->engine->max_adapter_rank = config->max_adapter_rank;
+    if (config->max_adapters > 0)
+        model_adapters_open(&o->engine->model, config->max_adapters, config->adapter_memory);
     return STATUS_OK;
 }
 
@@ -101,8 +115,9 @@ static enum status open_swap(struct opening *o, struct err *err) {
 }
 
 static enum status (*const stages[])(struct opening *o, struct err *err) = {
-    read_config,  choose_device, text_begin, plan_memory, settings_check, backend_open,
-    load_weights, sampler_open,  open_cache, open_swap,   plan_passes,    warm_up,
+    read_config,  choose_device, text_begin,   plan_memory,   settings_check,
+    backend_open, load_weights,  sampler_open, open_adapters, open_cache,
+    open_swap,    plan_passes,   warm_up,
 };
 
 /* The stages that allocate nothing of the model's size. */
@@ -154,6 +169,7 @@ enum status engine_check(struct engine_memory *memory, const struct engine_confi
 
 void engine_close(struct engine *engine) {
     if (!engine) return;
+    engine_adapters_close(engine);
     if (engine->backend) {
         sampler_close(engine);
         if (engine->swap) engine->backend->swap->swap_free(engine->backend, engine->swap);

@@ -1,6 +1,7 @@
 /* Opens the backend of an engine and those of its other ranks. */
 #include <stdio.h>
 
+#include "engine/adapters/adapters.h"
 #include "engine/internal.h"
 #include "engine/quantise/quantise.h"
 
@@ -43,6 +44,21 @@ static enum status check_recurrent(const struct opening *o, struct err *err) {
                        "{speculative-config}: the recurrent layers of the model \"%s\" cannot take "
                        "back their own drafts; name a draft model without such layers",
                        name);
+    return STATUS_OK;
+}
+
+/* Refuses adapters where they are not computed, and ranks that are out of range. */
+static enum status check_adapters(const struct opening *o, struct err *err) {
+    const struct engine_config *config = &o->config;
+    const char *why = NULL;
+    if (config->max_adapters == 0) return STATUS_OK;
+    if (config->device == DEVICE_CUDA) why = "{device} cuda: adapters are computed on the CPU only";
+    if (config->ranks > 1) why = "{tensor-parallel-size}: adapters are not divided among ranks";
+    if (o->engine->model.config.is_encoder) why = "an encoder: adapters are for decoders";
+    if (why)
+        return err_set(err, STATUS_USAGE, "lora",
+                       "{lora} and {enable-runtime-lora} do not work with %s; leave one out", why);
+    assert(config->max_adapter_rank >= 1 && config->max_adapter_rank <= MAX_ADAPTER_RANK);
     return STATUS_OK;
 }
 
@@ -94,6 +110,7 @@ enum status settings_check(struct opening *o, struct err *err) {
     }
     enum status status = check_one_grid(o, err);
     if (!status) status = check_recurrent(o, err);
+    if (!status) status = check_adapters(o, err);
     if (status) return status;
     return shard_check(&o->engine->model.config, model_file_weights(&o->file), config->ranks, err);
 }
@@ -133,6 +150,7 @@ static struct backend_config plan_backend(const struct engine *engine,
         .persistent_step = config->persistent_step,
         .graph_rows = graph_rows(config),
         .graphs = config->max_graphs,
+        .max_adapter_rank = config->max_adapters > 0 ? config->max_adapter_rank : 0,
     };
     wanted.n_windows = model_windows(&m, wanted.windows);
     return wanted;

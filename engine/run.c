@@ -95,6 +95,7 @@ static bool settings_travel(const struct engine *engine, const struct step *step
 
 static void forward(void *arg, const struct step *step) {
     struct engine *engine = arg;
+    model_adapters_begin(&engine->model, step);
     model_forward(&engine->model, step, engine->cache);
 }
 

@@ -37,11 +37,32 @@ static inline float norm_sum_scale(const struct norm *norm) {
     return norm->sum_scale == 0 ? 1 : norm->sum_scale;
 }
 
+/* One adapter's change of a projection: y += ((x times a^T) times b^T) * scale (LoRA: Hu et al.
+ * 2021). b is stored transposed, so that adjacent numbers belong to adjacent outputs. */
+struct low_rank {
+    int rank;       /* 0: the adapter does not change the projection */
+    float scale;    /* before the projection's own scale */
+    const float *a; /* [rank][K] */
+    const float *b; /* [rank][N] */
+};
+
+/* The adapters of the rows of the next ops. The caller changes it between ops. */
+struct row_adapters {
+    const int32_t *adapter; /* [M] the number of each row's adapter, 0: none; NULL: all are 0 */
+};
+
+/* The adapters of a projection. */
+struct low_ranks {
+    const struct row_adapters *rows;
+    const struct low_rank *of; /* [adapters + 1]; of[0] has rank 0 */
+};
+
 /* A projection: y = (x times w^T + bias) * scale. */
 struct linear {
-    struct matrix *w;  /* [N][K] */
-    const float *bias; /* [N]; NULL: zero */
-    float scale;       /* 0 stands for 1. In an MLP only `down` may have a scale */
+    struct matrix *w;            /* [N][K] */
+    const float *bias;           /* [N]; NULL: zero */
+    float scale;                 /* 0 stands for 1. In an MLP only `down` may have a scale */
+    const struct low_ranks *low; /* NULL: no adapters. Only the CPU backend has them */
 };
 
 static inline float linear_scale(const struct linear *linear) {

@@ -23,7 +23,10 @@ struct step {
     const int32_t *sampled;
     /* [M] position in its sequence, from 0; the row attends to 0..position */
     const int32_t *position;
-    const int32_t *slot;      /* [M] its slot in the KV cache: block * B + offset */
+    const int32_t *slot; /* [M] its slot in the KV cache: block * B + offset */
+    /* [M] the number of each row's adapter, 0: the base model; NULL: all are 0. Only the CPU
+     * backend has adapters */
+    const int32_t *adapter;
     int S;                    /* sequences */
     const int32_t *row_start; /* [S + 1] first row of each sequence; row_start[S] == M */
     /* [S][table_stride] block table: table[i] holds positions i*B .. i*B+B-1 */

@@ -35,6 +35,7 @@ void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_r
     batch->token = mem_calloc(rows, sizeof(int32_t));
     batch->position = mem_calloc(rows, sizeof(int32_t));
     batch->slot = mem_calloc(rows, sizeof(int32_t));
+    batch->adapter = mem_calloc(rows, sizeof(int32_t));
     batch->row_start = mem_calloc(seqs + 1, sizeof(int32_t));
     batch->logit_row = mem_calloc(logits, sizeof(int32_t));
     batch->copy_from = mem_calloc(seqs, sizeof(int32_t));
@@ -69,6 +70,7 @@ void batch_free(struct batch *batch) {
     mem_free(batch->token);
     mem_free(batch->position);
     mem_free(batch->slot);
+    mem_free(batch->adapter);
     mem_free(batch->row_start);
     mem_free(batch->logit_row);
     mem_free(batch->copy_from);
@@ -192,6 +194,14 @@ static void fill_states(struct batch *batch, const struct sequence *sequence, in
     for (int i = 0; i < kv->n_row_states; i++) batch->state_after[first + i] = kv->row_state[i];
 }
 
+/* Sets the adapter of a sequence's rows, which begin at first_row. Steps of the base model alone
+ * have no array. */
+static void fill_adapter(struct batch *batch, const struct sequence *sequence, int first_row) {
+    const int32_t adapter = sequence->request->generation->adapter;
+    for (int i = 0; i < sequence->rows; i++) batch->adapter[first_row + i] = adapter;
+    if (adapter > 0) batch->step.adapter = batch->adapter;
+}
+
 static int add_logit_row(struct batch *batch, int row) {
     int r = batch->step.R++;
     assert(r < batch->max_logit_rows);
@@ -235,6 +245,7 @@ static void add_hidden_rows(struct batch *batch, const struct inflight *inflight
 const struct step *batch_fill(struct batch *batch, struct inflight *inflight) {
     assert(inflight->n_rows == 0 && inflight->n_samples == 0 && inflight->n_hidden == 0);
     batch->step.M = batch->step.R = batch->step.n_pending = 0;
+    batch->step.adapter = NULL;
     batch->step.S = arrange(batch);
     for (int s = 0; s < batch->step.S; s++) {
         struct sequence *sequence = batch->sequence[s];
@@ -242,6 +253,7 @@ const struct step *batch_fill(struct batch *batch, struct inflight *inflight) {
         batch->state[s] = sequence->kv.state;
         fill_rows(batch, sequence);
         fill_states(batch, sequence, first_row);
+        fill_adapter(batch, sequence, first_row);
         if (batch->windows->n > 0) fill_windows(batch, sequence, first_row);
         fill_logit_rows(batch, sequence, first_row, inflight);
         inflight_begin(inflight, sequence);

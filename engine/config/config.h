@@ -50,6 +50,9 @@ struct engine_config {
     int window_blocks;
     /* fraction of a GPU's memory that the process may use; 0: nine tenths */
     double gpu_memory_utilization;
+    int max_adapters; /* adapters in memory at once (engine_adapter_load); 0: adapters are off */
+    int max_adapter_rank;   /* their largest rank, 1..MAX_ADAPTER_RANK of engine/adapters/ */
+    int64_t adapter_memory; /* bytes for their numbers; 0: max_adapters of the largest rank */
     int64_t swap_space; /* host bytes for preempted sequences; 0: off; -1: chosen automatically */
     enum device device;
     const char *cpu_path; /* for tests: a path's name; NULL: the best */
@@ -103,6 +106,7 @@ struct engine_memory {
     int n_states, n_checkpoints, n_draft_states;
     int checkpoint_every; /* tokens between the states of a cached prefix */
     int64_t state_bytes;  /* of one state */
+    int64_t adapters;     /* the numbers of adapters; their scratch is in `scratch` */
     int max_model_len;    /* maximum tokens of a sequence, prompt and output */
     /* On a GPU; 0 on the CPU: */
     struct device_memory device; /* before any allocation */

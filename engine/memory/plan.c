@@ -235,7 +235,7 @@ static int64_t most_blocks(const struct engine_memory *plan) {
 
 /* Memory left after weights and scratch. */
 static int64_t left_for_kv(const struct engine_memory *plan, const struct machine_memory *machine) {
-    int64_t left = machine->available - plan->weights - plan->scratch;
+    int64_t left = machine->available - plan->weights - plan->scratch - plan->adapters;
     left -= plan->n_states * plan->state_bytes;
     return left > 0 ? left : 0;
 }
@@ -348,6 +348,22 @@ static enum status plan_any_pool(struct engine_memory *plan, const struct model_
     return STATUS_OK;
 }
 
+/* The numbers of adapters: the given bytes, which must fit beside weights and scratch. */
+static enum status plan_adapters(struct engine_memory *plan, const struct engine_config *config,
+                                 const struct machine_memory *machine, struct err *err) {
+    int64_t left = machine->available - plan->weights - plan->scratch;
+    if (config->max_adapters == 0) return STATUS_OK;
+    assert(config->adapter_memory > 0);
+    plan->adapters = config->adapter_memory;
+    if (plan->adapters < left) return STATUS_OK;
+    return err_set(err, STATUS_USAGE, "lora-memory",
+                   "%d adapters of rank %d take up to %" PRId64 " MiB, and %" PRId64
+                   " MiB are free beside weights and scratch; lower {max-loras} or "
+                   "{max-lora-rank}, or give a smaller {lora-memory}",
+                   config->max_adapters, config->max_adapter_rank, plan->adapters / MIB,
+                   left > 0 ? left / MIB : 0);
+}
+
 /* ---- the rest ------------------------------------------------------------------------------- */
 
 /* A step's rows in float32. On every rank: the residual stream, its normalised copy and a block's
@@ -367,6 +383,8 @@ static int64_t scratch_bytes(const struct model_config *info, const struct engin
     int64_t row =
         gates + 3 * ranks * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)most.F + experts;
     int64_t read = info->is_encoder ? info->K : info->V;
+    /* a row's products with the matrices A of three projections, and an MLP's inner numbers */
+    if (config->max_adapters > 0) row += 3 * (int64_t)config->max_adapter_rank + most.F;
     return (M * (row + 2 * inputs) + R * (read + inputs)) * (int64_t)sizeof(float);
 }
 
@@ -387,6 +405,7 @@ enum status memory_plan(struct engine_memory *out, const struct model_config *in
     status = memory_plan_swap(&plan, info, config, machine, on_cuda(config), err);
     plan_windows(&plan, info, config, dtype);
     if (!status) status = memory_plan_states(&plan, info, config, err);
+    if (!status) status = plan_adapters(&plan, config, machine, err);
     if (!status) status = plan_any_pool(&plan, info, config, machine, err);
     if (status != STATUS_OK) return status;
     memory_plan_checkpoints(&plan, config, left_for_kv(&plan, machine) - plan.kv_cache);

@@ -480,16 +480,16 @@ enum status model_config_read(struct model_config *config, struct model_file *fi
     return status;
 }
 
-static const struct model_family *family_called(const char *name) {
+const struct model_family *model_family_called(const char *name) {
     int i = 0;
     while (strcmp(families[i]->gguf, name) != 0) i++;
     return families[i];
 }
 
 struct gguf_form model_gguf_form(const struct model_config *config) {
-    const struct model_family *family = family_called(config->architecture);
+    const struct model_family *family = model_family_called(config->architecture);
     if (family->only_folders && !family->written_as) return (struct gguf_form){0};
-    if (family->written_as) family = family_called(family->written_as);
+    if (family->written_as) family = model_family_called(family->written_as);
     bool pairs = family->positions == POSITIONS_ROPE_ADJACENT && config->rope.layout == ROPE_HALVES;
     bool lists = family->windows == WINDOWS_LISTED;
     bool splits_mlp = family->roles & ROLE_BIT(ROLE_GATE);

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/models/model.h"
+
 enum { MAX_NAMED = 3 }; /* tensors that a message names per kind of mismatch */
 
 /* The tensors with one kind of mismatch. */
@@ -430,15 +432,27 @@ void folder_style_begin(struct hf_config *hf, const struct model_family *family)
     hf->pads_positions = style->pads_positions;
 }
 
+/* The roles of a family's folders. */
+static role_set known_roles(const struct model_family *family) {
+    return roles_fused(family->roles, family->folder.fused) |
+           roles_fused(family->optional, family->folder.fused) | family->folder.roles;
+}
+
+enum role model_folder_role(struct model_config *config, const char *name, int *layer) {
+    const struct model_family *family = model_family_called(config->architecture);
+    const struct matching m = {
+        .config = config, .family = family, .known = known_roles(family) | ROLE_BIT(ROLE_OUTPUT)};
+    int piece;
+    return find_role(&m, name, layer, &piece);
+}
+
 enum status folder_names_read(struct model_config *config, struct weights *weights,
                               const struct model_family *family, const struct hf_config *hf,
                               struct err *err) {
     struct matching m = {.config = config,
                          .weights = weights,
                          .family = family,
-                         .known = roles_fused(family->roles, family->folder.fused) |
-                                  roles_fused(family->optional, family->folder.fused) |
-                                  family->folder.roles,
+                         .known = known_roles(family),
                          .has_other_parts = hf->has_other_parts};
     _Static_assert((int)ROLE_NAME_BYTES <= WEIGHT_MAX_RENAMED + 1,
                    "a role's name is a second name");

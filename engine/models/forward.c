@@ -13,8 +13,7 @@
  *     (forward_recurrent.c).
  *     hidden vector = [norm](x), logits = head(hidden vector)
  *
- * If the embedding's width differs from the stream's, it is projected to the stream's width, and
- * back before the head.
+ * An embedding of another width is projected to the stream's width, and back before the head.
  *
  * Families differ in their tensors (a bias, a norm, a missing gate) and in the numbers of
  * model_config (windows, caps, scales). Both are options of the ops. The sequence of ops depends
@@ -32,13 +31,13 @@
 #include "engine/models/model.h"
 
 static struct linear linear_of(const struct tensors *t, enum role w, enum role bias) {
-    return (struct linear){t->w[w], t->vec[bias]};
+    return (struct linear){t->w[w], t->vec[bias], 0, t->low[w]};
 }
 
 /* Returns the last product of a branch: with the residual scale. */
 static struct linear ending_of(const struct model *model, const struct tensors *t, enum role w,
                                enum role bias) {
-    return (struct linear){t->w[w], t->vec[bias], model->config.residual_scale};
+    return (struct linear){t->w[w], t->vec[bias], model->config.residual_scale, t->low[w]};
 }
 
 /* Returns the experts of a layer, and the shared expert if the layer has one. */
@@ -454,6 +453,7 @@ static void last_layer(struct model *model, const struct step *step, struct kv_c
     int last = m->L - 1;
     mix(model, last, step->M, step->R > 0, cache);
     if (step->R == 0) return;
+    model_adapters_gather(model, step);
     TIME_OP(b, OP_GATHER, compute->gather(b, a->logit_x, a->x, m->K));
     int width =
         m->layer[last].is_recurrent ? config_recurrent_width(m) : m->H * config_heads(m, last).D;

@@ -465,6 +465,9 @@ void model_close(struct model *model) {
     for (int i = 0; model->layers && i < model->config.L; i++)
         free_tensors(model, &model->layers[i], i);
     mem_free(model->layers);
+    mem_free(model->adapters.ranks);
+    mem_free(model->adapters.parts);
+    mem_free(model->adapters.of_logit_rows);
     free_tensors(model, &model->ends, -1);
     mapping_close(&model->kept);
     mem_free(model->layer_scale);

@@ -54,7 +54,33 @@ void turn_rows(char *rows, const char *from, size_t N, size_t K, size_t column, 
  * this rank. */
 struct tensors {
     struct matrix *w[N_ROLES];
-    float *vec[N_ROLES]; /* float32 device memory */
+    float *vec[N_ROLES];                  /* float32 device memory */
+    const struct low_ranks *low[N_ROLES]; /* the adapters of w; NULL: w cannot be adapted */
+};
+
+/* An adapter's change of one matrix. */
+struct adapter_part {
+    int layer;
+    enum role role;
+    struct low_rank low; /* a and b point into the adapter's numbers */
+};
+
+/* An adapter in memory. It does not change after it was read. */
+struct adapter {
+    int n, rank;               /* parts; the largest rank */
+    struct adapter_part *part; /* [n] */
+    float *numbers;            /* of all parts */
+    int64_t bytes;             /* of `numbers` */
+};
+
+/* The adapters that rows may use, by number: 1..n. Number 0 is the base model. */
+struct model_adapters {
+    int n;                     /* 0: adapters are off */
+    struct low_ranks *ranks;   /* [L][N_ADAPTED], to which tensors.low points */
+    struct low_rank *parts;    /* [L][N_ADAPTED][n + 1] */
+    struct row_adapters rows;  /* of the next ops of the pass */
+    int32_t *of_logit_rows;    /* [max_logit_rows] the adapters of the rows that are read */
+    int64_t bytes, used_bytes; /* for the numbers of all adapters */
 };
 
 /* Work buffers of a pass, in device memory for max_rows rows. Allocated once. */
@@ -99,6 +125,7 @@ struct model {
     float *ones;   /* [n_ones] gains of norms without gains; NULL: the model lacks such norms */
     int n_ones;
     struct model_activations act;
+    struct model_adapters adapters;
     int64_t weight_bytes;
     /* the mapped file of --weight-cache that holds the matrices; empty: they are in memory */
     struct mapping kept;
@@ -114,6 +141,31 @@ void model_close(struct model *model);
 
 /* Runs one pass: fills act.logits and act.hidden of rank 0. */
 void model_forward(struct model *model, const struct step *step, struct kv_cache *cache);
+
+/* ---- adapters (adapters.c) ------------------------------------------------------------------ */
+
+/* Makes room for n adapters whose numbers have at most `bytes` together. Call it once, after
+ * model_load, on the CPU backend and a single rank. model_close frees it. */
+void model_adapters_open(struct model *model, int n, int64_t bytes);
+
+/* Can an adapter change this matrix of a layer? */
+bool model_adapts(const struct model *model, enum role role, int layer);
+
+/* Makes an adapter the one with that number, or empties the number. No pass that is running may
+ * have rows with it. The caller owns the adapter, which must outlive its use. */
+void model_adapter_set(struct model *model, int number, const struct adapter *adapter);
+void model_adapter_clear(struct model *model, int number);
+
+/* Sets the adapters of a pass's rows: of all rows, then of the rows that are read. */
+void model_adapters_begin(struct model *model, const struct step *step);
+void model_adapters_gather(struct model *model, const struct step *step);
+
+/* Returns the role of a folder's tensor by its name there, and its layer (-1: outside of layers);
+ * N_ROLES: the model's family does not know it. */
+enum role model_folder_role(struct model_config *config, const char *name, int *layer);
+
+/* Returns the family of that GGUF name, which must exist. */
+const struct model_family *model_family_called(const char *name);
 
 /* Returns the head's matrix, which is the token embedding if the two are tied. Only on rank 0. */
 struct matrix *model_head(const struct model *model);

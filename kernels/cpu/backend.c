@@ -60,7 +60,7 @@ const struct peak_loops *backend_cpu_peaks(const char *name) {
     return path_named(name)->peaks;
 }
 
-/* ---- ops that only copy or allocate memory --------------------------------------------------- */
+/* ---- ops that only copy or allocate memory -------------------------------------------------- */
 
 static void *op_buffer_new(struct backend *b, size_t bytes) {
     (void)b;
@@ -148,6 +148,7 @@ static void op_close(struct backend *b) {
     cpu_free_packing(cpu);
     cpu_free_heads(cpu);
     cpu_free_inputs(cpu);
+    cpu_free_low_rank(cpu);
     mixture_free(cpu->mixture);
     mem_free(cpu);
 }
@@ -251,6 +252,7 @@ enum status backend_cpu_open(struct backend **out, const struct backend_config *
                                  .in_flight = 1,
                                  .row_quantum = 16};
     cpu_plan_inputs(cpu);
+    cpu_plan_low_rank(cpu, config->max_adapter_rank);
     cpu->mixture = mixture_new(&config->experts, cpu->max_rows);
     *out = &cpu->head;
     return STATUS_OK;

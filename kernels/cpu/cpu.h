@@ -90,8 +90,8 @@ struct path {
     void (*quantise)(struct activations *a, int row, const float *x);
     /* The same with 16-bit codes, for two-byte weights. */
     void (*quantise_half)(struct activations *a, int row, const float *x);
-    /* y[r * stride + lane] = panel times tile, for `rows` rows of the tile and the panel's outputs.
-     */
+    /* y[r * stride + lane] = panel times tile, for `rows` rows of the tile and the panel's
+     * outputs. */
     void (*product)(const struct matrix *w, int panel, const struct activations *a, int tile,
                     int rows, float *y, size_t stride);
     /* The product of a panel with the tiles from..to-1; y is the output of the first tile. Returns
@@ -99,6 +99,12 @@ struct path {
      * it. */
     bool (*group)(const struct matrix *w, int panel, const struct activations *a, int from, int to,
                   float *y, size_t stride);
+    /* inner[rank] = x[K] times a[rank][K]. */
+    void (*low_rank_inner)(float *inner, const float *x, const float *a, int rank, int K);
+    /* y[i] += (inner[rank] times column i of b) * scale for n outputs, at most LANES. b has `rank`
+     * rows, which are `stride` numbers apart. */
+    void (*low_rank_add)(float *y, const float *inner, const float *b, size_t stride, int rank,
+                         int n, float scale);
     void (*attend)(const struct attend *a);
     /* One sequence's rows of a short convolution; see struct channels. */
     void (*short_conv)(const struct channels *channels);
@@ -170,6 +176,9 @@ void plain_quantise(struct activations *a, int row, const float *x);
 void plain_quantise_half(struct activations *a, int row, const float *x);
 void plain_product(const struct matrix *w, int panel, const struct activations *a, int tile,
                    int rows, float *y, size_t stride);
+void plain_low_rank_inner(float *inner, const float *x, const float *a, int rank, int K);
+void plain_low_rank_add(float *y, const float *inner, const float *b, size_t stride, int rank,
+                        int n, float scale);
 void plain_attend(const struct attend *a);
 void plain_short_conv(const struct channels *c);
 void plain_delta_row(const struct delta_row *row);
@@ -200,8 +209,8 @@ void pool_borders(const struct pool *pool, int n, int *border);
 /* Requests memory on that node, whichever thread touches it first (placement_move). */
 void pool_place(const struct pool *pool, const void *memory, size_t bytes, int node);
 /* Runs fn(arg, i, thread) for i in [0, n) and returns when all calls are done. Thread 0 is the
- * caller. Two calls with the same thread never run at once. The pool serves one caller at a time.
- */
+ * caller. Two calls with the same thread never run at once. The pool serves one caller at a
+ * time. */
 void pool_run(struct pool *pool, void (*fn)(void *arg, int i, int thread), void *arg, int n);
 /* The same, but node k prefers the pieces border[k]..border[k + 1] - 1. Threads without work left
  * take pieces of other nodes. */
@@ -238,6 +247,15 @@ struct thread_scratch {
     float *outputs;         /* [2][TILE_GROUP * LANES][BLOCK] partial outputs */
 };
 
+enum { MAX_FUSED = 3 }; /* the most projections with one input that may have adapters */
+
+/* Memory for the products of adapters. NULL: there are no adapters. */
+struct low_rank_rows {
+    int max_rank;
+    float *inner;  /* [max_rows][MAX_FUSED][max_rank] the rows' products with `a` */
+    float *hidden; /* [max_rows][max_k] the inputs of an MLP's second product */
+};
+
 struct cpu {
     struct backend head;
     struct cpu_group *group; /* NULL: a single rank */
@@ -251,6 +269,7 @@ struct cpu {
     size_t packing_bytes;
     struct activations act, hidden; /* inputs of a product; inputs of an MLP's second product */
     struct mixture *mixture;        /* NULL: the model is not a mixture of experts */
+    struct low_rank_rows low;
     struct thread_scratch *threads; /* [n_threads] */
     uint64_t n_products;            /* number of products so far */
     /* planned when the cache is made, for its largest D */
@@ -276,6 +295,20 @@ void cpu_free_heads(struct cpu *cpu);
  * y[r * stride + lane] starts with the first row of these tiles. */
 void panel_times_tiles(const struct cpu *cpu, const struct linear *linear, int panel,
                        const struct activations *a, int from, int end, float *y, size_t stride);
+/* ops/low_rank.c: memory for adapters of at most that rank; 0: for none. */
+void cpu_plan_low_rank(struct cpu *cpu, int max_rank);
+void cpu_free_low_rank(struct cpu *cpu);
+/* Returns the change that a row's adapter makes to a projection, or NULL. */
+const struct low_rank *low_rank_of(const struct linear *linear, int row);
+/* Computes the inner products of all rows of x[M][K] after the norm, for n projections. Returns
+ * false if no row has an adapter; then low_rank_add need not be called. */
+bool low_rank_begin(struct cpu *cpu, const float *x, const struct norm *norm,
+                    const struct linear *linear, int n, int M);
+/* Adds the changes of rows first.. of projection i of low_rank_begin to a panel's outputs
+ * y[r * stride + lane]. */
+void low_rank_add(const struct cpu *cpu, const struct linear *linear, int i, int panel, int first,
+                  int rows, float *y, size_t stride);
+
 /* Returns the number of units per piece for `units` units of `products` multiply-adds each: enough
  * pieces for all threads, and no piece that takes long. If the work is small, one piece has all
  * units. */

@@ -71,6 +71,9 @@ struct generation {
     /* Blocks of the prompt that were read from the store of scheduler_config, or NULL. The
      * scheduler frees them, and sets this to NULL, when it takes the generation. */
     struct restored_blocks *restored;
+    /* The number of the adapter that its rows use, 0: the base model. Set by
+     * generation_use_adapter */
+    int adapter;
     bool is_admitted;     /* part of an admitted request: the queue's limits do not apply */
     uint64_t received_ns; /* now_ns() when the request was received */
     void *owner;          /* for the server */
@@ -84,6 +87,16 @@ struct generation {
 /* Is only the prompt read, without an answer? */
 static inline bool generation_reads(const struct generation *g) {
     return g->max_tokens == 0 && (g->hidden != HIDDEN_NONE || g->n_logprob_ids > 0);
+}
+
+/* Lets all rows use an adapter (engine_adapter_load). `id` is never that of another adapter, also
+ * after the number has been given to another. It becomes part of the salt, so no prefix of the base
+ * model or of another adapter is ever shared. Call it once, after cache_salt is set. */
+static inline void generation_use_adapter(struct generation *g, int number, uint64_t id) {
+    assert(number > 0 && id != 0 && g->adapter == 0);
+    g->adapter = number;
+    g->cache_salt[0] ^= id * 0x9E3779B97F4A7C15u; /* odd factors: different ids stay different */
+    g->cache_salt[1] ^= id * 0xC2B2AE3D27D4EB4Fu;
 }
 
 /* Forbids the model's suppressed ids. Call it once, after the stop ids are set. */

@@ -28,6 +28,7 @@
 #include "server/receipts/receipts.h"
 
 struct app;
+struct adapters; /* adapters.h */
 struct grammar_store;
 struct live;     /* endpoints/live.c */
 struct promises; /* promised.h */
@@ -101,6 +102,7 @@ struct app {
     struct recorder *recorder;          /* of --record; NULL: answers are not recorded */
     struct cassette *cassette;          /* of --replay, or NULL; any worker may search it */
     struct receipt_key *receipt_key;    /* signs receipts; NULL: they are not signed */
+    struct adapters *adapters;          /* NULL: the server has none */
     struct grammar_store *grammars;     /* shared by all requests; any worker may use it */
     struct answers answers;
     struct metrics metrics;
@@ -435,7 +437,7 @@ void lifecycle_fail(struct app *app);
 /* Called after a request has ended. Stops the loop if it was the last one of a drain. */
 void lifecycle_request_ended(struct app *app);
 
-/* ---- supervisor.c: a service manager, its sockets and watchdog, and --exit-when-idle --------- */
+/* ---- supervisor.c: a service manager, its sockets and watchdog, and --exit-when-idle -------- */
 
 /* Takes the listening sockets that the manager has passed into app->sockets. Fails with
  * STATUS_USAGE if there are more than HTTP_MAX_SOCKETS. */

@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <xxhash.h>
 
+#include "server/app/adapters.h"
 #include "server/app/promised.h"
 #include "server/commands/commands.h"
 #include "server/endpoints/endpoints.h"
@@ -153,6 +154,7 @@ enum status app_open(struct app *app, struct err *err) {
     if (status) return status;
     app->scheduler = scheduler_new(&config, app->engine);
     status = start_threads(app, err);
+    if (!status) status = adapters_open(app, err);
     if (!status) status = promises_open(app, &reply_promises, err);
     if (!status) status = open_http(app, err);
     if (!status && app->promises) promises_start(app->promises);
@@ -175,6 +177,7 @@ void app_close(struct app *app) {
     uv_loop_close(&app->loop);
     grammar_store_free(app->grammars);
     app_clear_identity(app);
+    adapters_close(app);
     routes_close(app);
     tool_format_free(app->derived_format);
     buf_free(&app->proxies);

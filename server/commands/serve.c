@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "server/app/adapters.h"
 #include "server/commands/commands.h"
 #include "server/endpoints/endpoints.h"
 
@@ -105,6 +106,9 @@ static void report(const struct app *app) {
              engine_threads(app->engine) == 1 ? "" : "s");
     log_line(LOG_INFO, "memory: weights %.0f MiB, KV cache %.0f MiB, scratch %.0f MiB",
              mib(memory->weights), mib(memory->kv_cache), mib(memory->scratch));
+    if (memory->adapters > 0)
+        log_line(LOG_INFO, "adapters: up to %d at once, and %.0f MiB", adapters_most(app->adapters),
+                 mib(memory->adapters));
     if (memory->device.total > 0) report_gpu(memory);
     report_sampling(app->limits.sampling);
     report_receipts(app);

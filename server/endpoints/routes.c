@@ -39,9 +39,16 @@ static void on_models(struct app *app, struct http_request *http) {
     if (*name == '/') name++;
     if (*name && !api_serves(&app->limits, name, strlen(name))) {
         struct err err;
-        err_set(&err, STATUS_NOT_FOUND, "model",
-                "The model `%.100s` does not exist; this server has `%.100s`.", name,
-                app->model_name);
+        struct buf names = {0};
+        api_list_models(&names, &app->limits);
+        if (app->limits.adapters)
+            err_set(&err, STATUS_NOT_FOUND, "model",
+                    "The model `%.100s` does not exist; this server has %s.", name, names.data);
+        else
+            err_set(&err, STATUS_NOT_FOUND, "model",
+                    "The model `%.100s` does not exist; this server has `%.100s`.", name,
+                    app->model_name);
+        buf_free(&names);
         snprintf(err.code, sizeof err.code, "model_not_found");
         respond_error(http, &err, NULL);
     } else {

@@ -172,6 +172,25 @@ static void submit_more(struct generation_job *job) {
     }
 }
 
+/* A job of an adapter begins to wait, has its first token, and ends. */
+static void adapter_waits(struct generation_job *job) {
+    if (!job->adapter || job->n_running == 0) return;
+    adapters_count(job->app->adapters, job->adapter, 1, 0);
+    job->is_counted = true;
+}
+
+static void adapter_begins(struct generation_job *job) {
+    if (!job->is_counted || job->has_begun) return;
+    adapters_count(job->app->adapters, job->adapter, -1, 1);
+    job->has_begun = true;
+}
+
+static void adapter_ends(struct generation_job *job) {
+    if (!job->is_counted) return;
+    adapters_count(job->app->adapters, job->adapter, -!job->has_begun, -job->has_begun);
+    job->is_counted = false;
+}
+
 /* The scheduler has returned a generation. */
 static void returned(struct generation_job *job, const struct generation *g) {
     job->n_running--;
@@ -180,7 +199,9 @@ static void returned(struct generation_job *job, const struct generation *g) {
         submit_more(job);
         if (job->err.status) end_failed(job);
     }
-    if (job->n_running == 0 && job->listener->on_idle) job->listener->on_idle(job);
+    if (job->n_running > 0) return;
+    adapter_ends(job);
+    if (job->listener->on_idle) job->listener->on_idle(job);
 }
 
 static bool is_failure(enum finish finish) {
@@ -192,6 +213,7 @@ void job_event(const struct event *event) {
     struct generation_job *job = run->job;
     bool last = event->last;
     assert(job->n_running > 0 && event->choice >= 0 && event->choice < job->request->n_generated);
+    adapter_begins(job);
     if (job->cancelled || job->n_open == 0) {
         if (event->finish != FINISH_NONE && choice_drop(&run->choices[event->choice])) {
             job->app->metrics.finished_abort++;
@@ -223,6 +245,7 @@ enum status job_submit(struct generation_job *job, uint64_t received_ns) {
         g->is_admitted = job->past != NULL;
         if (!scheduler_submit(job->app->scheduler, g, &job->err)) job->n_running++;
     }
+    adapter_waits(job);
     if (job->err.status) job_cancel(job);
     assert(job->err.status || job->api->reads || job->n_running == job->n_prompts);
     return job->err.status;
@@ -269,6 +292,7 @@ void job_clear(struct generation_job *job) {
     buf_free(&job->ignored);
     answer_release(&job->app->answers, &job->share);
     job_clear_receipt(job);
+    adapters_give_back(job->app->adapters, job->adapter);
     tool_set_free(job->tools);
     if (job->grammar) grammar_release(job->grammar);
     mem_free(job->begin_ids);
@@ -279,6 +303,7 @@ void job_clear(struct generation_job *job) {
     api_request_free(job->request);
     job->n_prompts = job->n_begin_ids = 0;
     job->prompts = NULL;
+    job->adapter = NULL;
     job->tools = NULL;
     job->grammar = NULL;
     job->begin_ids = NULL;
@@ -292,7 +317,8 @@ void job_clear(struct generation_job *job) {
 
 struct api_answer job_answer(const struct generation_job *job) {
     return (struct api_answer){.request = job->request,
-                               .model = job->app->model_name,
+                               .model =
+                                   job->adapter ? job->adapter->shown.name : job->app->model_name,
                                .tokenizer = engine_tokenizer(job->app->engine),
                                .state = job->state,
                                .limits = &job->app->limits};

@@ -12,6 +12,7 @@
 #ifndef PENSTOCK_SERVER_JOB_H
 #define PENSTOCK_SERVER_JOB_H
 
+#include "server/app/adapters.h"
 #include "server/app/app.h"
 #include "server/generation/grammar_store.h"
 #include "server/generation/stop_matcher.h"
@@ -110,12 +111,14 @@ struct generation_job {
     struct app *app;
     const struct api *api;
     const struct job_listener *listener;
-    void *state;                 /* of the API's writers, or NULL */
-    struct api_request *request; /* NULL until it is prepared */
-    struct err err;              /* the error that ended it, if any */
-    struct api_key *key;         /* of its client, or NULL; the app's */
-    uint64_t key_salt[2];        /* the key's salt in the prefix cache; zero: the default salt */
-    bool cancelled;              /* further events are dropped */
+    void *state;                    /* of the API's writers, or NULL */
+    struct api_request *request;    /* NULL until it is prepared */
+    struct err err;                 /* the error that ended it, if any */
+    struct served_adapter *adapter; /* of its rows, held until job_clear; NULL: the base model */
+    bool is_counted, has_begun;     /* in the adapter's counts: with the scheduler; first token */
+    struct api_key *key;            /* of its client, or NULL; the app's */
+    uint64_t key_salt[2];           /* the key's salt in the prefix cache; zero: the default salt */
+    bool cancelled;                 /* further events are dropped */
     int n_prompts;
     struct prompt_run *prompts;
     int n_open;        /* choices that are not done */

@@ -184,6 +184,7 @@ static void fill_generation(struct generation_job *job, struct prompt_run *run) 
     g->priority = request->priority;
     g->share = job->key ? job->key->share : 0;
     for (int i = 0; i < 2; i++) g->cache_salt[i] = request->cache_salt[i] ^ job->key_salt[i];
+    if (job->adapter) generation_use_adapter(g, job->adapter->number, job->adapter->id);
     g->owner = run;
     g->name = job->id;
     g->n_stop_ids = request->n_stop_ids;
@@ -387,13 +388,36 @@ static void use_past_seeds(struct generation_job *job) {
     }
 }
 
+/* Holds the adapter that the body named as its model, before the parser accepted that name. A name
+ * may have been unloaded since then. */
+static enum status hold_adapter(struct generation_job *job, const char *name) {
+    struct api_limits *limits = &job->app->limits;
+    if (!limits->adapters || !name[0] || api_serves_base(limits, name, strlen(name)))
+        return STATUS_OK;
+    job->adapter = adapters_hold(job->app->adapters, name);
+    if (job->adapter && job->receipt.is_made)
+        return err_set(&job->err, STATUS_INVALID_REQUEST, "receipt",
+                       "'receipt' is not served for an adapter: a receipt does not state it.");
+    if (job->adapter && job->past)
+        return err_set(&job->err, STATUS_UNAVAILABLE, "model",
+                       "The server was started again: an answer of an adapter is not computed "
+                       "again, because its file may have changed.");
+    if (job->adapter || limits->any_model) return STATUS_OK;
+    err_set(&job->err, STATUS_NOT_FOUND, "model", "The adapter '%s' was just unloaded.", name);
+    snprintf(job->err.code, sizeof job->err.code, "model_not_found");
+    return STATUS_NOT_FOUND;
+}
+
 static enum job_progress read_body(struct generation_job *job, struct json *body) {
+    char model[sizeof((struct api_adapter *)0)->name];
+    snprintf(model, sizeof model, "%s", json_text(json_member(body, "model")));
     if (job_replay(job, body)) {
         json_free(body);
         return JOB_PREPARED;
     }
     job_keep_body(job, body);
     if (job->api->parse(&job->request, body, &job->app->limits, &job->err)) return JOB_PREPARED;
+    if (hold_adapter(job, model)) return JOB_PREPARED;
     struct api_request *request = job->request;
     if (job->created_s) request->created = job->created_s;
     use_past(job);

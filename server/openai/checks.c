@@ -4,8 +4,33 @@
 
 #include "server/openai/internal.h"
 
+bool api_finds_adapter(const struct api_limits *limits, const char *name, size_t length,
+                       struct api_adapter *out) {
+    char text[sizeof((struct api_adapter *)0)->name];
+    const struct api_adapters *all = limits->adapters;
+    if (!all || length >= sizeof text || memchr(name, 0, length)) return false;
+    memcpy(text, name, length);
+    text[length] = 0;
+    return all->find(all->arg, text, out);
+}
+
 bool api_serves(const struct api_limits *limits, const char *name, size_t length) {
-    if (limits->any_model) return true;
+    return limits->any_model || api_serves_base(limits, name, length) ||
+           api_finds_adapter(limits, name, length, NULL);
+}
+
+void api_list_models(struct buf *out, const struct api_limits *limits) {
+    struct api_adapter adapter;
+    enum { MOST_LISTED = 5 };
+    buf_printf(out, "'%.128s'", limits->model);
+    for (int i = 0; limits->adapters && limits->adapters->at(limits->adapters->arg, i, &adapter);
+         i++) {
+        if (i < MOST_LISTED) buf_printf(out, ", '%s'", adapter.name);
+        if (i == MOST_LISTED) buf_puts(out, ", ... (GET /v1/models lists all)");
+    }
+}
+
+bool api_serves_base(const struct api_limits *limits, const char *name, size_t length) {
     const char *known = limits->model, *more = limits->more;
     while (known && *known) {
         if (strlen(known) == length && memcmp(known, name, length) == 0) return true;
@@ -18,9 +43,12 @@ bool api_serves(const struct api_limits *limits, const char *name, size_t length
 enum status check_model(struct parse *parse, const char *name, const struct json *value) {
     if (api_serves(parse->limits, json_text(value), json_length(value))) return STATUS_OK;
     int shown = utf8_cut(json_text(value), strlen(json_text(value)), 128);
+    struct buf names = {0};
+    api_list_models(&names, parse->limits);
     err_set(parse->err, STATUS_NOT_FOUND, name,
-            "The model '%.*s' does not exist: this server serves '%.128s'.", shown,
-            json_text(value), parse->limits->model);
+            "The model '%.*s' does not exist: this server serves %s.", shown, json_text(value),
+            names.data);
+    buf_free(&names);
     field_code(parse, "model_not_found");
     return STATUS_NOT_FOUND;
 }

@@ -36,16 +36,23 @@ void api_write_time(struct buf *out, int64_t seconds) {
     buf_printf(out, "\"%s\"", text);
 }
 
-/* Writes one model. As in vLLM, all names have the first name as their root. */
+/* Writes one model. As in vLLM, all names of the base model have the first name as their root, and
+ * an adapter has its path as root and the base model as parent. */
 static void write_model(struct buf *out, const struct api_limits *limits, const char *model,
-                        int64_t created) {
+                        const struct api_adapter *adapter, int64_t created) {
+    const char *root = adapter ? adapter->root : limits->model;
     buf_puts(out, "{\"id\":");
     json_write_string(out, model, strlen(model));
     buf_puts(out, ",\"object\":\"model\",\"created\":");
     json_write_int(out, created);
     buf_puts(out, ",\"owned_by\":\"penstock\",\"root\":");
-    json_write_string(out, limits->model, strlen(limits->model));
-    buf_puts(out, ",\"parent\":null,\"max_model_len\":");
+    json_write_string(out, root, strlen(root));
+    buf_puts(out, ",\"parent\":");
+    if (adapter)
+        json_write_string(out, limits->model, strlen(limits->model));
+    else
+        buf_puts(out, "null");
+    buf_puts(out, ",\"max_model_len\":");
     json_write_int(out, limits->max_model_len);
     buf_puts(out, ",\"type\":\"model\",\"display_name\":");
     json_write_string(out, model, strlen(model));
@@ -57,20 +64,37 @@ static void write_model(struct buf *out, const struct api_limits *limits, const 
     buf_puts(out, "}");
 }
 
+/* Writes the adapters, each after a comma. `last` becomes the name of the last one. */
+static void write_adapters(struct buf *out, const struct api_limits *limits,
+                           struct api_adapter *last) {
+    struct api_adapter adapter;
+    const struct api_adapters *all = limits->adapters;
+    for (int i = 0; all && all->at(all->arg, i, &adapter); i++) {
+        buf_puts(out, ",");
+        write_model(out, limits, adapter.name, &adapter, adapter.created);
+        *last = adapter;
+    }
+}
+
 void api_write_models(struct buf *out, const struct api_limits *limits, const char *name,
                       int64_t created) {
     const char *last = limits->model;
+    struct api_adapter adapter = {.name = ""};
     if (name) {
-        write_model(out, limits, name, created);
+        bool is_adapter = api_finds_adapter(limits, name, strlen(name), &adapter);
+        write_model(out, limits, name, is_adapter ? &adapter : NULL,
+                    is_adapter ? adapter.created : created);
         return;
     }
     buf_puts(out, "{\"object\":\"list\",\"data\":[");
-    write_model(out, limits, limits->model, created);
+    write_model(out, limits, limits->model, NULL, created);
     for (const char *more = limits->more; more && *more; more += strlen(more) + 1) {
         buf_puts(out, ",");
-        write_model(out, limits, more, created);
+        write_model(out, limits, more, NULL, created);
         last = more;
     }
+    write_adapters(out, limits, &adapter);
+    if (adapter.name[0]) last = adapter.name;
     buf_puts(out, "],\"has_more\":false,\"first_id\":");
     json_write_string(out, limits->model, strlen(limits->model));
     buf_puts(out, ",\"last_id\":");

@@ -65,14 +65,31 @@ struct api_grammar {
     size_t length;
 };
 
+/* An adapter as clients see it. */
+struct api_adapter {
+    char name[128], root[512]; /* the path that it was loaded from */
+    int64_t created;           /* seconds since 1970 */
+};
+
+/* The adapters that requests may name as their model, as they are at the time of each call. Any
+ * thread. */
+struct api_adapters {
+    /* Copies the adapter of that name to `out`, unless that is NULL. False: there is none. */
+    bool (*find)(void *arg, const char *name, struct api_adapter *out);
+    /* Copies the i-th adapter, the oldest first. False: there are not that many. */
+    bool (*at)(void *arg, int i, struct api_adapter *out);
+    void *arg;
+};
+
 /* Limits on requests, from the model and the server's options. */
 struct api_limits {
     const char *model; /* served name, shown in answers; requests may use it, */
     /* or one of these: NUL-terminated strings, ended by an empty one; or NULL. Other names are a
      * 404. */
     const char *more;
-    bool any_model; /* every name is accepted */
-    int V;          /* vocabulary */
+    bool any_model;                      /* every name is accepted */
+    const struct api_adapters *adapters; /* NULL: there are none */
+    int V;                               /* vocabulary */
     /* the model's figures for lists of models; NULL: they are left out */
     const struct model_config *config;
     int max_model_len;     /* tokens of prompt and output */
@@ -454,6 +471,13 @@ int api_retry_after_s(const struct err *err);
 
 /* Does this server accept the model's name? */
 bool api_serves(const struct api_limits *limits, const char *name, size_t length);
+/* Is it a name of the base model? */
+bool api_serves_base(const struct api_limits *limits, const char *name, size_t length);
+/* Is it the name of an adapter? Copies it to `out`, unless that is NULL. */
+bool api_finds_adapter(const struct api_limits *limits, const char *name, size_t length,
+                       struct api_adapter *out);
+/* Appends the names that a request may use, each in quotes: "'base', 'adapter'". */
+void api_list_models(struct buf *out, const struct api_limits *limits);
 
 /* Writes seconds since 1970 as a JSON string in the form of RFC 3339. */
 void api_write_time(struct buf *out, int64_t seconds);

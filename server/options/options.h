@@ -39,6 +39,11 @@ struct options {
         int64_t grammar_memory;
         bool open_objects; /* schemas: objects without additionalProperties may have others */
     } api;
+    struct {
+        const char *adapters; /* NAME=PATH, separated by commas; NULL: none at the start */
+        bool may_load;        /* clients with an admin key may load and unload others */
+        const char *folder;   /* from which they may load */
+    } lora;
     /* clients of a server */
     struct {
         const char *api_key;         /* separated by commas; NULL: no key is required */

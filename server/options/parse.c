@@ -85,8 +85,13 @@ static enum status read_value(struct options_parse *parse, int index, bool negat
         buf_free(&form);
         return status;
     }
-    if (option->type != OPTION_NAMES) return set_text(parse, index, SOURCE_FLAG, value, negated);
+    const struct setting *before = &parse->settings[index];
+    const bool adds = option->type == OPTION_PAIRS;
+    if (option->type != OPTION_NAMES && !adds)
+        return set_text(parse, index, SOURCE_FLAG, value, negated);
     struct buf names = {0};
+    if (adds && before->source == SOURCE_FLAG && before->text)
+        buf_printf(&names, "%s,", before->text);
     buf_puts(&names, value);
     while (*at + 1 < argc && is_name(parse, argc, argv, *at + 1)) {
         buf_printf(&names, ",%s", argv[++*at]);

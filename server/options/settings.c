@@ -1,8 +1,22 @@
 /* Settings that follow from options: those that differ from the stated values, and those that the
  * opened engine completes. */
 #include <assert.h>
+#include <string.h>
 
 #include "server/options/table.h"
+
+enum { MORE_ADAPTERS = 4 };
+
+/* The number of pairs in the text of an OPTION_PAIRS. */
+static int count_pairs(const char *text) {
+    int n = 0;
+    while (text && *text) {
+        size_t length = strcspn(text, ",");
+        n += length > 0;
+        text += length + (text[length] == ',');
+    }
+    return n;
+}
 
 void options_settle(struct options *options) {
     struct engine_config *engine = &options->engine;
@@ -19,6 +33,13 @@ void options_settle(struct options *options) {
     if (engine->in_flight == 0 && speculates) engine->in_flight = 1;
     /* One logit row per sequence, and rows for the drafts of one sequence. Otherwise a small number
      * of sequences would leave no rows for drafts. */
+    /* without adapters at the start and a way to load others, there is nothing to make room for */
+    int stated = count_pairs(options->lora.adapters);
+    bool adapts = stated > 0 || options->lora.may_load;
+    if (!adapts)
+        engine->max_adapters = 0;
+    else if (engine->max_adapters == 0)
+        engine->max_adapters = stated + (options->lora.may_load ? MORE_ADAPTERS : 0);
     engine->max_logit_rows = engine->max_num_seqs + (speculates ? speculation->max_tokens : 0);
     options->scheduler.itl_target_ns = (uint64_t)options->stated.itl_target_ms * 1000000;
     options->http.request_timeout_ms = options->stated.request_timeout_s * 1000;

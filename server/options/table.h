@@ -14,6 +14,7 @@
 enum option_type {
     OPTION_TEXT,        /* const char *; NULL without a default */
     OPTION_NAMES,       /* const char *, words separated by commas; a flag accepts several words */
+    OPTION_PAIRS,       /* the same for NAME=VALUE, and repeated flags add to each other */
     OPTION_ENUM,        /* an enum, one of `names` */
     OPTION_LIST,        /* const char *, whole numbers separated by commas */
     OPTION_INT,         /* int */

@@ -172,6 +172,7 @@ enum status option_set(const struct option *option, const char *text, const char
     switch (option->type) {
     case OPTION_TEXT:
     case OPTION_NAMES:
+    case OPTION_PAIRS:
         *(const char **)field = text;
         return STATUS_OK;
     case OPTION_ENUM:

@@ -490,7 +490,8 @@ START_TEST(table_is_sound) {
         ck_assert_int_le(option->min, option->max);
         for (int j = 0; j < i; j++) ck_assert_uint_ne(option_table[j].offset, option->offset);
         if (!option->fallback) {
-            ck_assert(option->type == OPTION_TEXT || option->type == OPTION_NAMES);
+            ck_assert(option->type == OPTION_TEXT || option->type == OPTION_NAMES ||
+                      option->type == OPTION_PAIRS);
             continue;
         }
         struct options filled = {0};

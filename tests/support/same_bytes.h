@@ -41,6 +41,7 @@ struct asked {
     uint32_t *allowed;          /* or NULL */
     struct bad_word *bad_words; /* or NULL */
     int32_t read_ids[64];       /* its logprob_ids */
+    int adapter;                /* 1..n_adapters of the set; 0: the base model */
     struct answer answer;
 };
 
@@ -87,8 +88,14 @@ struct model_choice {
     bool host_samples;
 };
 
+enum { MOST_ADAPTERS = 5 };
+
 struct request_set {
     struct model_choice model;
+    /* Files of adapters, which each run loads. A test sets them, and the adapters of requests,
+     * before request_set_learn. */
+    int n_adapters;
+    const char *adapter[MOST_ADAPTERS];
     const char *reference_path;
     int long_prompt;       /* tokens of the first request; 0: LONG_PROMPT */
     int longest;           /* maximum prompt length of the others */
@@ -164,6 +171,8 @@ struct run {
     struct setting setting;
     struct engine *engine, *draft_engine;
     struct scheduler *scheduler;
+    int adapter_number[MOST_ADAPTERS]; /* in the engine; 0: not loaded */
+    uint64_t adapter_id[MOST_ADAPTERS], n_adapter_ids;
     struct replay replay;
     struct drafter drafter;
     struct tally tally;
@@ -176,6 +185,10 @@ struct run {
 
 void run_open(struct run *run, const struct request_set *set, const struct setting *setting);
 void run_close(struct run *run); /* keeps the tally */
+
+/* Unloads all adapters of the set and loads them again, in the order first, first + 1, ... They get
+ * new ids and other numbers. No client may be added. */
+void run_reload_adapters(struct run *run, int first);
 
 /* Adds a client for a request. The caller sets submit_at and cancel_at. */
 struct client *run_add(struct run *run, const struct asked *asked);

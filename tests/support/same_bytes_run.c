@@ -174,6 +174,8 @@ static struct engine *open_engine(const struct run *run) {
                                    .max_graphs = s->graphs,
                                    .warm_up = s->warm_up,
                                    .host_samples = m->host_samples,
+                                   .max_adapters = run->set->n_adapters,
+                                   .max_adapter_rank = 64,
                                    .cpu_path = s->path};
     struct kv_config kv = run->set->kv;
     kv.block_size = s->block_size;
@@ -255,6 +257,23 @@ static void forget_masks(const struct request_set *set) {
     }
 }
 
+void run_reload_adapters(struct run *run, int first) {
+    const int n = run->set->n_adapters;
+    struct err err;
+    struct adapter_facts facts;
+    assert(run->n_clients == 0);
+    for (int i = 0; i < n; i++)
+        if (run->adapter_number[i]) engine_adapter_unload(run->engine, run->adapter_number[i]);
+    for (int i = first; i < first + n; i++) {
+        int *number = &run->adapter_number[i % n];
+        if (engine_adapter_load(run->engine, run->set->adapter[i % n], number, &facts, &err)) {
+            fprintf(stderr, "%s: %s\n", run->set->adapter[i % n], err.message);
+            exit(1);
+        }
+        run->adapter_id[i % n] = ++run->n_adapter_ids;
+    }
+}
+
 void run_open(struct run *run, const struct request_set *set, const struct setting *setting) {
     memset(run, 0, sizeof *run);
     run->set = set;
@@ -262,6 +281,7 @@ void run_open(struct run *run, const struct request_set *set, const struct setti
     pthread_mutex_init(&run->mutex, NULL);
     pthread_cond_init(&run->all_ended, NULL);
     run->engine = open_engine(run);
+    run_reload_adapters(run, 0);
     const struct engine_memory *memory = engine_memory(run->engine);
     struct scheduler_config config = {
         .max_num_seqs = setting->max_seqs,
@@ -337,6 +357,9 @@ struct client *run_add(struct run *run, const struct asked *asked) {
     client->hidden = mem_calloc((size_t)run->set->K, sizeof *client->hidden);
     client->generation.hidden_sum = client->hidden;
     client->generation.max_drafts = run->setting.max_drafts;
+    if (asked->adapter)
+        generation_use_adapter(&client->generation, run->adapter_number[asked->adapter - 1],
+                               run->adapter_id[asked->adapter - 1]);
     client->asked = asked;
     client->run = run;
     client->cancel_at = client->cancel_choice = -1;

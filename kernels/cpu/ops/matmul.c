@@ -33,11 +33,13 @@ struct job {
     bool own;                    /* each thread computes its own inputs instead */
     const struct linear *linear; /* [n] */
     float *const *y;             /* outputs of each matrix */
+    bool adapts;                 /* rows have adapters: low_rank_begin was called */
     float cap;                   /* for logits; else 0 */
     enum activation activation;  /* for an MLP's inner product */
     const struct xielu *xielu;   /* for ACTIVATION_XIELU */
     const float *times;          /* factors of its outputs, [M][times_stride]; or NULL */
     int times_stride;
+    const struct linear *next; /* of an MLP, if rows have adapters: keep its inputs; or NULL */
     int n, M, K;
     void (*unit)(const struct job *job, const struct activations *a, int unit, int group,
                  struct thread_scratch *scratch);
@@ -89,6 +91,9 @@ static void panel_times_group(const struct job *job, const struct activations *a
     assert(a->M == job->M);
     panel_times_tiles(job->cpu, linear, panel, a, group * TILE_GROUP, group_end(job->M, group), y,
                       stride);
+    if (job->adapts)
+        low_rank_add(job->cpu, linear, (int)(linear - job->linear), panel,
+                     group * TILE_GROUP * LANES, group_rows(job->M, group), y, stride);
     if (job->cap == 0) return;
     const struct epilogue epilogue = {NULL, 1, job->cap};
     job->cpu->path->epilogue(y, stride, group_rows(job->M, group), panel_outputs(linear->w, panel),
@@ -129,6 +134,17 @@ static void copy_times(const struct job *job, float *x, int unit, int group, int
     }
 }
 
+/* Keeps x[row of a group][BLOCK], n numbers a row, for the adapters of the second product. */
+static void keep_hidden(const struct job *job, const float *x, int unit, int group, int n) {
+    const size_t K = (size_t)job->next->w->K;
+    for (int r = 0; r < group_rows(job->M, group); r++) {
+        int row = group * TILE_GROUP * LANES + r;
+        if (!low_rank_of(job->next, row)) continue;
+        float *to = job->cpu->low.hidden + (size_t)row * K + (size_t)unit * BLOCK;
+        memcpy(to, x + (size_t)r * BLOCK, (size_t)n * sizeof *x);
+    }
+}
+
 /* Applies the activation to the outputs of matrix 0, which gate the outputs of matrix 1 or given
  * rows if there are any. */
 static void activate_unit(const struct job *job, const struct activations *a, int unit, int group,
@@ -149,6 +165,7 @@ static void activate_unit(const struct job *job, const struct activations *a, in
         path->xielu(x, outputs, job->xielu);
     else
         path->activate(x, gated, outputs, job->activation);
+    if (job->next) keep_hidden(job, x, unit, group, n);
     int end = group_end(job->M, group);
     for (int tile = group * TILE_GROUP; tile < end; tile++, x += LANES * BLOCK)
         path->put_block(&job->cpu->hidden, tile, unit, rows_of_tile(job->M, tile), x, n);
@@ -171,8 +188,8 @@ static int n_lists(const struct job *job) {
     return job->unit == store_unit ? job->n : 1;
 }
 
-/* A node has units [*from, *to) of list i: those with weights in its own memory (weights/pack.c).
- */
+/* A node has units [*from, *to) of list i: those with weights in its own memory
+ * (weights/pack.c). */
 static void node_part(const struct job *job, int node, int i, int *from, int *to) {
     int border[MAX_NODES + 1];
     pool_borders(job->cpu->pool, list_units(job, i), border);
@@ -276,6 +293,7 @@ static void store_products(struct cpu *cpu, float *const *y, const float *x,
                       .unit_panels = 1};
     assert(M <= cpu->max_rows && job.K <= cpu->max_k && cap >= 0);
     for (int i = 0; i < n; i++) job.units += linear[i].w->n_panels;
+    job.adapts = low_rank_begin(cpu, x, norm, linear, n, M);
     make_inputs(&job);
     run_job(&job);
 }
@@ -311,6 +329,7 @@ void op_matmul_add(struct backend *b, float *sum, const float *x, const struct l
     struct job job = adding_job(cpu, &sum, linear, M);
     job.x = x;
     job.inputs = &cpu->act;
+    job.adapts = low_rank_begin(cpu, x, NULL, linear, 1, M);
     make_inputs(&job);
     run_job(&job);
 }
@@ -346,9 +365,12 @@ void op_mlp(struct backend *b, float *sum, const float *x, const struct norm *no
                       .units = blocks_of(first->N),
                       .unit_panels = gated ? 2 * PAIR : PAIR};
     inputs_begin(&cpu->hidden, M, down->K, &mlp->down, 1);
+    job.adapts = low_rank_begin(cpu, x, norm, linear, job.n, M);
+    if (mlp->down.low && mlp->down.low->rows->adapter) job.next = &mlp->down;
     make_inputs(&job);
     run_job(&job);
     job = adding_job(cpu, &sum, &mlp->down, M);
     job.inputs = &cpu->hidden;
+    job.adapts = low_rank_begin(cpu, cpu->low.hidden, NULL, &mlp->down, 1, M);
     run_job(&job);
 }

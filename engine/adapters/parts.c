@@ -1,0 +1,300 @@
+/* The parts of an adapter: the pairs of a file, checked against the model's matrices, as floats in
+ * the model's order of rows.
+ *
+ * A fused tensor (q, k and v in one, or gate and up) becomes a part for each matrix. They share a,
+ * and each has its rows of b:
+ *
+ *     file    a [rank][K]   b [N_q + N_k + N_v][rank]
+ *     parts   q: a, b of rows 0..      k: a, b of the next N_k rows      v: a, b of the last rows
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "engine/adapters/internal.h"
+
+/* ---- pairs ---------------------------------------------------------------------------------- */
+
+static enum status refuse_role(const struct adapter_file *file, const struct weight *weight,
+                               enum role role) {
+    const char *what = "a part of the model that adapters cannot change here";
+    if (role == ROLE_TOKEN_EMBEDDING || role == ROLE_POSITION_EMBEDDING)
+        what = "the embedding, which adapters cannot change here";
+    else if (role == ROLE_OUTPUT)
+        what = "the head, which adapters cannot change here";
+    else if (role >= ROLE_ROUTER)
+        what = "experts or their router, which adapters cannot change here";
+    return err_set(file->err, STATUS_BAD_FILE, weight->name,
+                   "tensor %s is for %s; train the adapter only on the projections of attention "
+                   "and MLPs",
+                   weight->name, what);
+}
+
+/* The matrices of a role: its own, or those of a fused tensor. */
+static int roles_of(enum role role, enum role out[MAX_PARTS]) {
+    const struct role_info *info = role_info(role);
+    out[0] = role;
+    if (info->n_parts > 0) memcpy(out, info->parts, (size_t)info->n_parts * sizeof *out);
+    return info->n_parts > 0 ? info->n_parts : 1;
+}
+
+static bool can_adapt(const struct model *model, enum role role, int layer) {
+    enum role roles[MAX_PARTS];
+    int n = roles_of(role, roles);
+    for (int i = 0; i < n; i++)
+        if (!model_adapts(model, roles[i], layer)) return false;
+    return true;
+}
+
+enum status pair_add(struct adapter_file *file, const struct weight *weight, char half,
+                     enum role role, int layer, float scale) {
+    const struct model *model = file->model;
+    assert((half == 'a' || half == 'b') && layer < model->config.L);
+    if (role == N_ROLES)
+        return err_set(file->err, STATUS_BAD_FILE, weight->name,
+                       "tensor %s is not of the model \"%s\" (%s, %d layers): the adapter was made "
+                       "for another base model",
+                       weight->name, model->config.name, model->config.architecture,
+                       model->config.L);
+    /* the model does not use the keys and values of such a layer */
+    if (layer >= 0 && config_ignores(&model->config, role, layer)) return STATUS_OK;
+    if (!can_adapt(model, role, layer)) return refuse_role(file, weight, role);
+    struct pair *pair = &file->pairs[(size_t)layer * N_ROLES + role];
+    const struct weight **to = half == 'a' ? &pair->a : &pair->b;
+    if (*to)
+        return err_set(file->err, STATUS_BAD_FILE, weight->name,
+                       "tensors %s and %s are for the same projection; expected one", (*to)->name,
+                       weight->name);
+    *to = weight;
+    pair->scale = scale;
+    return STATUS_OK;
+}
+
+/* ---- checks --------------------------------------------------------------------------------- */
+
+/* Rows of a pair that become one part. */
+struct slice {
+    const struct pair *pair;
+    enum role role;
+    int layer;
+    int first, N; /* rows of b, in the model's order */
+    int all, K;   /* rows of b in the file */
+    bool has_a;   /* the part stores a, which the next slices of its pair share */
+};
+
+static enum status check_half(const struct adapter_file *file, const struct weight *weight,
+                              const char *half, int64_t row, int64_t rows) {
+    if (weight->n_dims <= 2 && weight->dim[0] == row && weight->dim[1] == rows) return STATUS_OK;
+    return err_set(file->err, STATUS_BAD_FILE, weight->name,
+                   "tensor %s: expected %" PRId64 " rows of %" PRId64 " numbers (matrix %s), found "
+                   "%" PRId64 " of %" PRId64
+                   ": the adapter was made for another base model, or the "
+                   "file is broken",
+                   weight->name, rows, row, half, weight->dim[1], weight->dim[0]);
+}
+
+static enum status check_pair(const struct adapter_file *file, const struct pair *pair,
+                              enum role role, int layer, const struct adapter_limits *limits) {
+    const struct model_config *config = &file->model->config;
+    const struct role_info *info = role_info(role);
+    if (!pair->a || !pair->b) {
+        const struct weight *found = pair->a ? pair->a : pair->b;
+        return err_set(file->err, STATUS_BAD_FILE, found->name,
+                       "tensor %s has no partner: a projection needs both matrices, A and B",
+                       found->name);
+    }
+    int64_t rank = pair->a->n_dims <= 2 ? pair->a->dim[1] : 0;
+    if (rank < 1 || rank > MAX_ADAPTER_RANK)
+        return err_set(file->err, STATUS_BAD_FILE, pair->a->name,
+                       "tensor %s has rank %" PRId64 "; ranks from 1 to %d are served",
+                       pair->a->name, rank, (int)MAX_ADAPTER_RANK);
+    if (rank > limits->rank)
+        return err_set(file->err, STATUS_USAGE, "max-lora-rank",
+                       "tensor %s has rank %" PRId64 ", more than {max-lora-rank} %d; give "
+                       "{max-lora-rank} %" PRId64 " at start-up",
+                       pair->a->name, rank, limits->rank, rank);
+    enum status status = check_half(file, pair->a, "A", role_extent(config, info->K, layer), rank);
+    if (!status) status = check_half(file, pair->b, "B", rank, role_extent(config, info->N, layer));
+    if (!status && !isfinite(pair->scale))
+        status =
+            err_set(file->err, STATUS_BAD_FILE, pair->a->name,
+                    "tensor %s has a scale that is not finite; check its alpha", pair->a->name);
+    return status;
+}
+
+/* Fills slice[MAX_PARTS] with the parts of a pair. Returns their number. */
+static int slice_pair(struct slice *slice, const struct adapter_file *file, const struct pair *pair,
+                      enum role role, int layer) {
+    const struct model_config *config = &file->model->config;
+    enum role roles[MAX_PARTS];
+    int n = roles_of(role, roles), first = 0;
+    for (int i = 0; i < n; i++, first += slice[i - 1].N)
+        slice[i] = (struct slice){.pair = pair,
+                                  .role = roles[i],
+                                  .layer = layer,
+                                  .first = first,
+                                  .N = role_extent(config, role_info(roles[i])->N, layer),
+                                  .all = (int)pair->b->dim[1],
+                                  .K = (int)pair->a->dim[0],
+                                  .has_a = i == 0};
+    assert(first == pair->b->dim[1]);
+    return n;
+}
+
+/* ---- numbers -------------------------------------------------------------------------------- */
+
+/* An adapter being made. */
+struct making {
+    const struct adapter_file *file;
+    struct adapter *adapter;
+    int capacity;
+    int64_t floats; /* of `numbers`, then those that are used */
+    float *rows;    /* scratch for matrix B of one pair */
+    int64_t most_rows;
+};
+
+/* Calls fn for every slice of the file. */
+static enum status each_slice(struct making *m,
+                              enum status (*fn)(struct making *m, const struct slice *slice)) {
+    const struct model_config *config = &m->file->model->config;
+    enum status status = STATUS_OK;
+    for (int layer = 0; layer < config->L; layer++)
+        for (enum role role = 0; role < N_ROLES && !status; role++) {
+            const struct pair *pair = &m->file->pairs[(size_t)layer * N_ROLES + role];
+            struct slice slices[MAX_PARTS];
+            if (!pair->a) continue;
+            int n = slice_pair(slices, m->file, pair, role, layer);
+            for (int i = 0; i < n && !status; i++) status = fn(m, &slices[i]);
+        }
+    return status;
+}
+
+static enum status count_slice(struct making *m, const struct slice *slice) {
+    const int64_t rank = slice->pair->a->dim[1];
+    m->capacity++;
+    m->floats += rank * slice->N + (slice->has_a ? rank * slice->K : 0);
+    if (rank * slice->all > m->most_rows) m->most_rows = rank * slice->all;
+    return STATUS_OK;
+}
+
+/* Returns the row of the file's B that is row n of a slice. Files may keep the rows of fused
+ * queries, keys and values in groups, and the pairs of a rotated head in another order. */
+static int64_t row_of(const struct adapter_file *file, const struct slice *slice, int n) {
+    const struct model_config *config = &file->model->config;
+    const struct folder_style *style = &model_family_called(config->architecture)->folder;
+    const struct kv_heads heads = config_heads(config, slice->layer);
+    const bool turns = slice->role == ROLE_Q || slice->role == ROLE_K;
+    const enum rope_layout from = adapter_layout(file), to = config->rope.layout;
+    if (turns && config->rope.D_rope > 0 && from != to) {
+        int D = config->rope.D_rope, head = n / heads.D * heads.D, d = n % heads.D;
+        if (d < D && to == ROPE_ADJACENT)
+            d = d / 2 + d % 2 * (D / 2);
+        else if (d < D)
+            d = d % (D / 2) * 2 + d / (D / 2);
+        n = head + d;
+    }
+    int64_t row = slice->first + n;
+    if (file->in_gguf || !style->groups_qkv || slice->all == slice->N) return row;
+    const struct weight grouped = {
+        .n_dims = 2, .dim = {slice->K, slice->all}, .qkv_groups = heads.G, .qkv_head = heads.D};
+    return weight_ungrouped_row(&grouped, row);
+}
+
+static enum status read_finite(const struct making *m, const struct weight *weight, float *out) {
+    dequantise(weight->type, weight->data, out, (size_t)weight->n_elements);
+    for (int64_t i = 0; i < weight->n_elements; i++)
+        if (!isfinite(out[i]))
+            return err_set(m->file->err, STATUS_BAD_FILE, weight->name,
+                           "tensor %s: number %" PRId64 " is not finite; the adapter is broken",
+                           weight->name, i);
+    return STATUS_OK;
+}
+
+/* Makes the part of a slice: copies a, and the slice's rows of b as columns. */
+static enum status make_part(struct making *m, const struct slice *slice) {
+    struct adapter *adapter = m->adapter;
+    const struct pair *pair = slice->pair;
+    const int rank = (int)pair->a->dim[1];
+    float *at = adapter->numbers + m->floats;
+    struct adapter_part *part = &adapter->part[adapter->n++];
+    assert(adapter->n <= m->capacity);
+    *part = (struct adapter_part){slice->layer, slice->role, {.rank = rank, .scale = pair->scale}};
+    enum status status = slice->has_a ? read_finite(m, pair->a, at) : STATUS_OK;
+    if (!status && slice->has_a) status = read_finite(m, pair->b, m->rows);
+    if (status) return status;
+    part->low.a = slice->has_a ? at : part[-1].low.a;
+    if (slice->has_a) at += (size_t)rank * (size_t)slice->K;
+    part->low.b = at;
+    for (int n = 0; n < slice->N; n++) {
+        const float *row = m->rows + (size_t)row_of(m->file, slice, n) * (size_t)rank;
+        for (int r = 0; r < rank; r++) at[(size_t)r * (size_t)slice->N + (size_t)n] = row[r];
+    }
+    m->floats = at + (size_t)rank * (size_t)slice->N - adapter->numbers;
+    if (rank > adapter->rank) adapter->rank = rank;
+    return STATUS_OK;
+}
+
+static enum status check_pairs(const struct adapter_file *file,
+                               const struct adapter_limits *limits) {
+    const int L = file->model->config.L;
+    enum status status = STATUS_OK;
+    int n = 0;
+    for (int layer = 0; layer < L; layer++)
+        for (enum role role = 0; role < N_ROLES && !status; role++) {
+            const struct pair *pair = &file->pairs[(size_t)layer * N_ROLES + role];
+            if (!pair->a && !pair->b) continue;
+            status = check_pair(file, pair, role, layer, limits);
+            n++;
+        }
+    if (status || n > 0) return status;
+    return err_set(file->err, STATUS_BAD_FILE, "lora_path",
+                   "the adapter has no tensors for this model");
+}
+
+static enum status check_apart(const struct adapter_file *file) {
+    /* a fused tensor and one of its parts would both change a matrix */
+    const int L = file->model->config.L;
+    for (int layer = 0; layer < L; layer++)
+        for (enum role role = 0; role < N_ROLES; role++) {
+            const struct pair *pairs = &file->pairs[(size_t)layer * N_ROLES];
+            enum role parts[MAX_PARTS];
+            int n = role_info(role)->n_parts > 0 ? roles_of(role, parts) : 0;
+            for (int i = 0; i < n && pairs[role].a; i++)
+                if (pairs[parts[i]].a)
+                    return err_set(file->err, STATUS_BAD_FILE, pairs[role].a->name,
+                                   "tensors %s and %s change the same matrix; expected one",
+                                   pairs[role].a->name, pairs[parts[i]].a->name);
+        }
+    return STATUS_OK;
+}
+
+enum status parts_make(struct adapter **out, const struct adapter_file *file,
+                       const struct adapter_limits *limits) {
+    struct making m = {.file = file};
+    enum status status = check_pairs(file, limits);
+    if (!status) status = check_apart(file);
+    if (status) return status;
+    each_slice(&m, count_slice);
+    const int64_t bytes = m.floats * (int64_t)sizeof(float);
+    if (bytes > limits->bytes)
+        return err_set(file->err, STATUS_USAGE, "lora-memory",
+                       "the adapter takes %" PRId64 " KiB, and %" PRId64
+                       " KiB of {lora-memory} are "
+                       "left; unload another one, or give more at start-up",
+                       bytes >> 10, limits->bytes >> 10);
+    struct adapter *adapter = m.adapter = mem_try_calloc(1, sizeof *adapter);
+    m.rows = mem_try_calloc((size_t)m.most_rows, sizeof *m.rows);
+    if (adapter) adapter->part = mem_try_calloc((size_t)m.capacity, sizeof *adapter->part);
+    if (adapter) adapter->numbers = mem_try_calloc((size_t)m.floats, sizeof(float));
+    bool has_memory = adapter && m.rows && adapter->part && adapter->numbers;
+    m.floats = 0;
+    status = has_memory ? each_slice(&m, make_part) : err_out_of_memory(file->err);
+    if (!status) adapter->bytes = bytes;
+    assert(status || m.floats * (int64_t)sizeof(float) == bytes);
+    mem_free(m.rows);
+    if (status)
+        adapter_free(adapter);
+    else
+        *out = adapter;
+    return status;
+}

@@ -1,0 +1,66 @@
+/* Chooses the reader of an adapter, and knows its model's forms. */
+#include <string.h>
+#include <sys/stat.h>
+
+#include "engine/adapters/internal.h"
+
+/* The family of GGUF files of a model. */
+static const struct model_family *family_in_gguf(const struct model_config *config) {
+    const struct model_family *family = model_family_called(config->architecture);
+    return family->written_as ? model_family_called(family->written_as) : family;
+}
+
+enum rope_layout adapter_layout(const struct adapter_file *file) {
+    const struct model_config *config = &file->model->config;
+    const struct model_family *folder = model_family_called(config->architecture);
+    bool adjacent = file->in_gguf ? family_in_gguf(config)->positions == POSITIONS_ROPE_ADJACENT
+                                  : folder->folder.rotates_adjacent;
+    return adjacent ? ROPE_ADJACENT : ROPE_HALVES;
+}
+
+static bool is_text(const char *name, const char *text, size_t length) {
+    return strlen(name) == length && memcmp(name, text, length) == 0;
+}
+
+bool adapter_is_for(const struct model_config *config, const char *name, size_t length) {
+    return is_text(config->architecture, name, length) ||
+           is_text(family_in_gguf(config)->gguf, name, length);
+}
+
+enum status adapter_read(struct adapter **out, const char *path, struct model *model,
+                         const struct adapter_limits *limits, struct err *err) {
+    struct stat stat_of;
+    struct adapter_file file = {.path = path, .model = model, .err = err};
+    assert(limits->rank > 0 && limits->rank <= MAX_ADAPTER_RANK && model->layers);
+    *out = NULL;
+    if (stat(path, &stat_of))
+        return err_set(err, STATUS_BAD_FILE, "lora_path",
+                       "%s: there is no such adapter; give a folder of PEFT or a GGUF file", path);
+    file.pairs = mem_calloc((size_t)model->config.L * N_ROLES, sizeof *file.pairs);
+    enum status status =
+        (S_ISDIR(stat_of.st_mode) ? peft_read : gguf_adapter_read)(out, &file, limits);
+    mem_free(file.pairs);
+    assert(status || *out);
+    return status ? blame_file(err, status, path) : STATUS_OK;
+}
+
+void adapter_free(struct adapter *adapter) {
+    if (!adapter) return;
+    mem_free(adapter->part);
+    mem_free(adapter->numbers);
+    mem_free(adapter);
+}
+
+int64_t adapter_most_bytes(const struct model_config *config, int rank) {
+    static const enum role roles[] = {ROLE_Q,        ROLE_K,    ROLE_V,  ROLE_O,   ROLE_CONV_IN,
+                                      ROLE_CONV_OUT, ROLE_GATE, ROLE_UP, ROLE_DOWN};
+    int64_t floats = 0;
+    assert(rank > 0);
+    for (int layer = 0; layer < config->L; layer++)
+        for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
+            const struct role_info *info = role_info(roles[i]);
+            if (!config_may_have_in(config, roles[i], layer)) continue;
+            floats += role_extent(config, info->N, layer) + role_extent(config, info->K, layer);
+        }
+    return floats * rank * (int64_t)sizeof(float);
+}

@@ -1,0 +1,89 @@
+/* DESIGN: the adapters of a model by number.
+ *
+ * Each matrix that adapters may change has a table of their parts, and row m of a step uses entry
+ * adapter[m] of it:
+ *
+ *     tensors.low[role] -> ranks[layer][i] -> parts[layer][i][0 .. n]     entry 0: the base model
+ *
+ * The thread that loads an adapter fills the entries of a number that no sequence has. The engine
+ * thread reads only the entries of its rows, and learns of the number later, through the inbox of
+ * the scheduler. So tables need no lock. */
+#include <assert.h>
+#include <string.h>
+
+#include "engine/models/model.h"
+
+/* The matrices that adapters may change: the projections of attention, of short convolutions and of
+ * MLPs. */
+static const enum role adapted[] = {
+    ROLE_Q,      ROLE_K,        ROLE_V,    ROLE_O,  ROLE_CONV_GATE_IN, ROLE_CONV_GATE_OUT,
+    ROLE_CONV_X, ROLE_CONV_OUT, ROLE_GATE, ROLE_UP, ROLE_DOWN,
+};
+
+enum { N_ADAPTED = sizeof adapted / sizeof *adapted };
+
+/* Returns the place of a role in `adapted`, or -1. */
+static int place_of(enum role role) {
+    for (int i = 0; i < N_ADAPTED; i++)
+        if (adapted[i] == role) return i;
+    return -1;
+}
+
+static struct low_rank *parts_of(const struct model *model, int layer, int place) {
+    assert(layer >= 0 && layer < model->config.L && place >= 0 && place < N_ADAPTED);
+    size_t i = (size_t)layer * N_ADAPTED + (size_t)place;
+    return model->adapters.parts + i * (size_t)(model->adapters.n + 1);
+}
+
+void model_adapters_open(struct model *model, int n, int64_t bytes) {
+    struct model_adapters *a = &model->adapters;
+    const size_t matrices = (size_t)model->config.L * N_ADAPTED;
+    assert(n > 0 && bytes > 0 && a->n == 0 && model->layers && model->shard.ranks == 1);
+    a->n = n;
+    a->bytes = bytes;
+    a->ranks = mem_calloc(matrices, sizeof *a->ranks);
+    a->parts = mem_calloc(matrices * (size_t)(n + 1), sizeof *a->parts);
+    a->of_logit_rows = mem_calloc((size_t)model->act.max_logit_rows, sizeof *a->of_logit_rows);
+    for (int layer = 0; layer < model->config.L; layer++)
+        for (int i = 0; i < N_ADAPTED; i++) {
+            struct low_ranks *ranks = &a->ranks[(size_t)layer * N_ADAPTED + (size_t)i];
+            if (!model->layers[layer].w[adapted[i]]) continue;
+            *ranks = (struct low_ranks){&a->rows, parts_of(model, layer, i)};
+            model->layers[layer].low[adapted[i]] = ranks;
+        }
+}
+
+bool model_adapts(const struct model *model, enum role role, int layer) {
+    assert(role < N_ROLES && layer < model->config.L);
+    return layer >= 0 && place_of(role) >= 0 && model->layers[layer].w[role];
+}
+
+void model_adapter_set(struct model *model, int number, const struct adapter *adapter) {
+    assert(number > 0 && number <= model->adapters.n && adapter->n > 0);
+    for (int i = 0; i < adapter->n; i++) {
+        const struct adapter_part *part = &adapter->part[i];
+        struct low_rank *parts = parts_of(model, part->layer, place_of(part->role));
+        assert(parts[number].rank == 0 && part->low.rank > 0);
+        parts[number] = part->low;
+    }
+}
+
+void model_adapter_clear(struct model *model, int number) {
+    assert(number > 0 && number <= model->adapters.n);
+    for (int layer = 0; layer < model->config.L; layer++)
+        for (int i = 0; i < N_ADAPTED; i++)
+            parts_of(model, layer, i)[number] = (struct low_rank){0};
+}
+
+void model_adapters_begin(struct model *model, const struct step *step) {
+    assert(model->adapters.n > 0 || !step->adapter);
+    model->adapters.rows.adapter = step->adapter;
+}
+
+void model_adapters_gather(struct model *model, const struct step *step) {
+    struct model_adapters *a = &model->adapters;
+    if (!step->adapter) return;
+    assert(step->R <= model->act.max_logit_rows);
+    for (int r = 0; r < step->R; r++) a->of_logit_rows[r] = step->adapter[step->logit_row[r]];
+    a->rows.adapter = a->of_logit_rows;
+}

@@ -1,0 +1,62 @@
+/* adapters: the adapters of a server by name. Internal to server/.
+ *
+ * An adapter does not change. Loading again under its name makes a new adapter with a new id:
+ * running requests keep the old one, and new ones get the new one. An adapter that is no longer
+ * listed leaves memory with its last request. */
+#ifndef PENSTOCK_SERVER_ADAPTERS_H
+#define PENSTOCK_SERVER_ADAPTERS_H
+
+#include "engine/engine.h"
+#include "server/openai/openai.h"
+
+struct app;
+struct adapters;
+
+/* An adapter in memory. The registry owns it; its fields do not change, except for the last ones,
+ * which belong to the registry. */
+struct served_adapter {
+    struct api_adapter shown; /* its name, path and age */
+    int number;               /* in the engine */
+    uint64_t id;              /* random and never used twice */
+    struct adapter_facts facts;
+    bool is_listed;         /* new requests may choose it */
+    int n_users;            /* requests that hold it */
+    int n_waiting, n_begun; /* requests in the scheduler without and with a first token */
+    struct served_adapter *next;
+};
+
+/* Opens the registry and loads the adapters of --lora, if the options ask for adapters; else
+ * app->adapters stays NULL. Fails like adapters_load. Logs a line per adapter. */
+enum status adapters_open(struct app *app, struct err *err);
+void adapters_close(struct app *app);
+
+/* Loads the adapter at `path` under a name. If the name is that of an adapter, it is replaced with
+ * `in_place`, else the call fails. Takes as long as reading the file; for a worker. Fails with
+ * STATUS_INVALID_REQUEST. */
+enum status adapters_load(struct adapters *adapters, const char *name, const char *path,
+                          bool in_place, struct err *err);
+
+/* Takes an adapter from the list. Fails with STATUS_NOT_FOUND. Any thread. */
+enum status adapters_unload(struct adapters *adapters, const char *name, struct err *err);
+
+/* Returns the listed adapter of that name for a request, or NULL. The request gives it back after
+ * the scheduler has returned its generations. Any thread; NULL is accepted. */
+struct served_adapter *adapters_hold(struct adapters *adapters, const char *name);
+void adapters_give_back(struct adapters *adapters, struct served_adapter *adapter);
+
+/* A request of an adapter is with the scheduler; it has its first token; it has ended, after its
+ * first token or before. Any thread. */
+void adapters_count(struct adapters *adapters, struct served_adapter *adapter, int waiting,
+                    int begun);
+
+/* Copies the names of listed adapters with requests that run, and with requests that wait, each
+ * separated by commas. Any thread. */
+void adapters_busy(struct adapters *adapters, struct buf *running, struct buf *waiting);
+
+/* The most adapters in memory; 0 for NULL. */
+int adapters_most(const struct adapters *adapters);
+
+/* Returns the name if it may be an adapter's: 1 to 127 printable bytes without ',' '=' '"' '\\'. */
+bool adapters_name_is_valid(const char *name);
+
+#endif
