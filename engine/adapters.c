@@ -25,7 +25,9 @@ enum status engine_adapter_load(struct engine *engine, const char *path, int *nu
                                 struct adapter_facts *facts, struct err *err) {
     struct model_adapters *all = &engine->model.adapters;
     assert(all->n > 0);
-    if (!engine->adapters) engine->adapters = mem_calloc((size_t)all->n, sizeof *engine->adapters);
+    if (!engine->adapters)
+        engine->adapters = mem_try_calloc((size_t)all->n, sizeof *engine->adapters);
+    if (!engine->adapters) return err_out_of_memory(err);
     *number = free_number(engine);
     if (*number == 0)
         return err_set(err, STATUS_USAGE, "max-loras",

@@ -126,6 +126,22 @@ static void log_loaded(const struct served_adapter *adapter, double ms) {
              adapter->facts.n_changed, (double)adapter->facts.bytes / (1 << 20), ms);
 }
 
+/* A load of the engine, in a scope of memory: it must not leave the caller while that has
+ * `loading`. */
+struct adapter_loading {
+    const struct app *app;
+    const char *path;
+    struct served_adapter *into;
+    struct err *err;
+    enum status status;
+};
+
+static void load_in_scope(void *arg) {
+    struct adapter_loading *l = arg;
+    l->status =
+        engine_adapter_load(l->app->engine, l->path, &l->into->number, &l->into->facts, l->err);
+}
+
 /* Call it with `loading`. */
 static enum status load(struct adapters *adapters, const char *name, const char *path,
                         struct err *err) {
@@ -133,11 +149,11 @@ static enum status load(struct adapters *adapters, const char *name, const char 
     struct served_adapter *adapter = mem_try_calloc(1, sizeof *adapter);
     uint64_t began = now_ns();
     if (!adapter) return err_out_of_memory(err);
-    enum status status =
-        engine_adapter_load(app->engine, path, &adapter->number, &adapter->facts, err);
-    if (status) {
+    struct adapter_loading loading = {app, path, adapter, err, STATUS_OK};
+    if (!mem_run(load_in_scope, NULL, &loading)) loading.status = err_out_of_memory(err);
+    if (loading.status) {
         mem_free(adapter);
-        return status;
+        return loading.status;
     }
     snprintf(adapter->shown.name, sizeof adapter->shown.name, "%s", name);
     snprintf(adapter->shown.root, sizeof adapter->shown.root, "%s", path);
@@ -252,6 +268,10 @@ static enum status load_stated(struct adapters *adapters, const char *pair, size
 enum status adapters_open(struct app *app, struct err *err) {
     const char *at = app->options->lora.adapters;
     enum status status = STATUS_OK;
+    if (app->options->lora.may_load && !app->options->lora.folder)
+        return err_set(err, STATUS_USAGE, "lora-dir",
+                       "--enable-runtime-lora needs --lora-dir, the folder from which clients may "
+                       "load adapters");
     if (engine_max_adapters(app->engine) == 0) return STATUS_OK;
     struct adapters *adapters = app->adapters = mem_calloc(1, sizeof *adapters);
     adapters->app = app;

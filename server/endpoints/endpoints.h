@@ -102,6 +102,12 @@ void live_answer(struct app *app, struct http_request *http);
 /* The client has left. Does nothing if it was not a watcher. */
 void live_leave(struct app *app, const struct http_request *http);
 
+/* ---- adapters.c: loads and unloads adapters, for admin keys ---------------------------------- */
+
+extern const struct field_table lora_load_fields, lora_unload_fields;
+void lora_load_start(struct app *app, struct http_request *http);
+void lora_unload_start(struct app *app, struct http_request *http);
+
 /* ---- ollama.c: Ollama's descriptions of the model ------------------------------------------- */
 
 void ollama_version(struct app *app, struct http_request *http);

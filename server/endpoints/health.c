@@ -56,6 +56,7 @@ void health_metrics(struct app *app, struct http_request *http) {
         .model = app->model_name,
         .max_model_len = app->limits.max_model_len,
         .block_size = engine_memory(app->engine)->block_size,
+        .adapters = app->adapters,
         .cache_dtype = value_name(kv_dtype_names, app->options->engine.kv_dtype),
         .prefix_caching = app->options->scheduler.prefix_caching,
         .keys = &app->keys,

@@ -3,7 +3,9 @@
 #include <assert.h>
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
+#include "server/app/adapters.h"
 #include "server/endpoints/exposition.h"
 #include "server/endpoints/metrics_view.h"
 
@@ -321,6 +323,25 @@ static void write_infos(struct metrics_writer *writer) {
     exposition_sample(&writer->to, "vllm:cache_config_info", labels->data, 1);
 }
 
+/* Writes the adapters with requests, as routers of vLLM read them: the value is the time. */
+static void write_adapters(struct metrics_writer *writer) {
+    struct adapters *adapters = writer->view->adapters;
+    struct buf running = {0}, waiting = {0};
+    char most[16];
+    if (!adapters) return;
+    adapters_busy(adapters, &running, &waiting);
+    snprintf(most, sizeof most, "%d", adapters_most(adapters));
+    exposition_declare(&writer->to, METRIC_GAUGE, "vllm:lora_requests_info",
+                       "Adapters with requests; the value is the time of the sample.");
+    labels_of(writer, "vllm:lora_requests_info", "max_lora", most);
+    exposition_label(&writer->labels, "running_lora_adapters", running.data ? running.data : "");
+    exposition_label(&writer->labels, "waiting_lora_adapters", waiting.data ? waiting.data : "");
+    exposition_sample(&writer->to, "vllm:lora_requests_info", writer->labels.data,
+                      (double)time(NULL));
+    buf_free(&running);
+    buf_free(&waiting);
+}
+
 /* Writes the metrics of the library that instruments vLLM's HTTP server, for its dashboards. */
 static void write_http(struct metrics_writer *writer) {
     const struct metrics *metrics = &writer->shown.metrics;
@@ -431,6 +452,7 @@ void metrics_write(struct buf *out, bool openmetrics, const struct metrics_view 
     };
     assert(stats->cached_tokens <= stats->prompt_tokens);
     write_infos(&writer);
+    write_adapters(&writer);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) write_row(&writer, &table[i]);
     write_http(&writer);
     write_keys(&writer);

@@ -3,10 +3,10 @@
 #define PENSTOCK_SERVER_METRICS_VIEW_H
 
 #include "scheduler/scheduler.h"
-#include "server/keys/keys.h"
 #include "server/app/lanes.h"
 #include "server/app/metrics.h"
 #include "server/generation/grammar_store.h"
+#include "server/keys/keys.h"
 
 /* The operating system's data on this process. NAN: unknown. */
 struct process_stats {
@@ -31,7 +31,8 @@ struct metrics_view {
     int block_size;          /* of the KV cache */
     const char *cache_dtype; /* of the KV cache; the option's value */
     bool prefix_caching;
-    const struct keys *keys; /* those with a name have metrics */
+    struct adapters *adapters; /* NULL: no adapters */
+    const struct keys *keys;   /* those with a name have metrics */
 };
 
 /* Appends all metrics, in Prometheus' format or in OpenMetrics: Penstock's (penstock_...), vLLM's,

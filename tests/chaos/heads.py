@@ -1,10 +1,10 @@
 """Hostile request lines, header fields and framings, on every route with every method."""
 from cases import Deck, request, write
-from routes import DRAIN, PATHS, ROWS, completion
+from routes import ADAPTERS, DRAIN, PATHS, ROWS, completion
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "get", "POSTS", "X" * 300, "GE\tT",
            ""]
-BODIES = {path: write(body) for _, method, path, body in ROWS if method == "POST"} | {DRAIN[0]: b"{}"}
+BODIES = {path: write(body) for _, method, path, body in ROWS if method == "POST"} | {path: b"{}" for path in (DRAIN[0], *ADAPTERS)}
 SMALL = write(completion(max_tokens=2))
 PATH_FORMS = [
     lambda p: p, lambda p: p + "/", lambda p: p + "//", lambda p: "/" + p, lambda p: p.replace("/", "//"), lambda p: p.upper(),

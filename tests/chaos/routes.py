@@ -240,10 +240,11 @@ ROWS = [
     ("head of metrics", HEAD, "/metrics", None),
     *((f"options of {path}", OPTIONS, path, None) for path in ("/v1/chat/completions", "/v1/models", "/health", "/drain")),
 ]
+ADAPTERS = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter")  # the same
 DRAIN = ("/drain", POST)  # answered 401 by every server of the chaos: it has no admin key, or the clients do not know it
 # with --state-dir, which the servers of the chaos do not have: 404
 STORED = {("/v1/responses/resp_1", GET), ("/v1/responses/resp_1", "DELETE"), ("/v1/responses/resp_1/cancel", POST)}
-PATHS = sorted({row[2] for row in ROWS} | {DRAIN[0]})
+PATHS = sorted({row[2] for row in ROWS} | {DRAIN[0], *ADAPTERS})
 
 
 def members(value):
@@ -255,7 +256,7 @@ def members(value):
 
 def check():
     """Fails if the server has a route, or serves a field, that no row speaks of."""
-    known = {(path, method) for _, method, path, _ in ROWS} | {DRAIN} | STORED
+    known = {(path, method) for _, method, path, _ in ROWS} | {DRAIN, *((path, POST) for path in ADAPTERS)} | STORED
     for path, method in sources.routes():
         covered = any(method == m and (p == path or path.endswith("/") and p.startswith(path)) for p, m in known)
         assert covered, f"tests/chaos/routes.py has no row for {method} {path}"

@@ -1,5 +1,6 @@
 """Adapters over HTTP: chosen by name, PEFT's tokens, the same bytes beside others, names in lists and errors."""
 import concurrent.futures
+import shutil
 import subprocess
 
 import httpx
@@ -82,3 +83,82 @@ def test_a_start_without_its_adapter_fails(tmp_path):
     assert "--max-lora-rank 8" in refusal("--lora", f"eight={ADAPTERS['eight']}", "--max-lora-rank", "4")
     assert "ranks" in refusal("--lora", one, "--tensor-parallel-size", "2")
     assert "another base model" in refusal("--lora", f"g={VECTORS}/adapters/gpt2-1")
+
+
+# ---- loading while the server runs ---------------------------------------------------------------------------
+
+ADMIN = {"Authorization": "Bearer boss"}
+
+
+@pytest.fixture
+def runtime(start, tmp_path):
+    folder = tmp_path / "adapters"
+    folder.mkdir()
+    shutil.copytree(ADAPTERS["eight"], folder / "eight")
+    shutil.copy(ADAPTERS["one"], folder / "one.gguf")
+    return start("--model", BASE, "--max-model-len", "96", "--dtype", "float32", "--enable-runtime-lora", "--lora-dir", str(folder),
+                 "--admin-key", "boss", "--max-loras", "2"), folder
+
+
+def change(server, verb, headers=ADMIN, **body):
+    return server.http.post(f"/v1/{verb}_lora_adapter", json=body, headers=headers)
+
+
+def test_adapters_are_loaded_and_unloaded(runtime):
+    server, folder = runtime
+    prompt, tokens = golden("qwen2-8")[0]
+    answer = change(server, "load", lora_name="a", lora_path="eight")
+    assert answer.status_code == 200 and answer.json() == "Success: LoRA adapter 'a' added successfully."
+    assert ask(server, "a", prompt)["token_ids"] == tokens
+    assert change(server, "load", lora_name="a", lora_path="one.gguf").status_code == 400
+    assert change(server, "load", lora_name="a", lora_path=str(folder / "one.gguf"), load_inplace=True).status_code == 200
+    assert ask(server, "a", prompt)["token_ids"] == golden("qwen2-1")[0][1]
+    assert change(server, "load", lora_name="b", lora_path="eight").status_code == 200
+    full = change(server, "load", lora_name="c", lora_path="eight")
+    assert full.status_code == 400 and "max-loras" in full.json()["error"]["message"]
+    assert change(server, "unload", lora_name="a").status_code == 200
+    assert change(server, "unload", lora_name="a").status_code == 404
+    gone = server.post("/v1/completions", {"model": "a", "prompt": [7]})
+    assert gone.status_code == 404 and "'b'" in gone.json()["error"]["message"]
+    assert change(server, "load", lora_name="c", lora_path="eight").status_code == 200
+
+
+def test_paths_stay_below_the_folder(runtime):
+    server, folder = runtime
+    (folder / "out").symlink_to(ADAPTERS["eight"])
+    (folder / "half").mkdir()
+    shutil.copy(folder / "eight/adapter_config.json", folder / "half")
+    (folder / "half/adapter_model.safetensors").symlink_to(ADAPTERS["eight"] / "adapter_model.safetensors")
+    for path in ("out", "half", "../adapters/eight", "eight/../eight", str(ADAPTERS["eight"]), "/", ".", "none", "a\x00b"):
+        refused = change(server, "load", lora_name="a", lora_path=path)
+        assert refused.status_code == 400 and refused.json()["error"]["param"] == "lora_path", path
+
+
+def test_only_admins_load(runtime, adapted):
+    server, _ = runtime
+    body = {"lora_name": "a", "lora_path": "eight"}
+    assert change(server, "load", headers={}, **body).status_code == 401
+    assert change(server, "load", headers={"Authorization": "Bearer x"}, **body).status_code == 401
+    assert change(adapted, "load", **body).status_code == 401
+    for wrong in ({}, {"lora_name": "a"}, {"lora_name": 1, "lora_path": "eight"}, {"lora_name": "a,b", "lora_path": "eight"},
+                  {"lora_name": "smol", "lora_path": "eight"}, {"lora_name": "", "lora_path": "eight"}):
+        assert change(server, "load", **wrong).status_code == 400, wrong
+
+
+def test_a_running_request_keeps_its_adapter(runtime):
+    server, _ = runtime
+    prompt = [7, 8, 9]
+    change(server, "load", lora_name="a", lora_path="eight")
+    alone = ask(server, "a", prompt, 80)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        running = [pool.submit(ask, server, "a", prompt, 80) for _ in range(8)]
+        change(server, "load", lora_name="a", lora_path="one.gguf", load_inplace=True)
+        after = ask(server, "a", prompt, 80)
+        answers = [one.result() for one in running]
+    assert all(answer in (alone, after) for answer in answers) and alone != after
+    info = next(name for name in server.metrics() if name.startswith("vllm:lora_requests_info"))
+    assert 'max_lora="2"' in info and 'running_lora_adapters=""' in info
+
+
+def test_runtime_loading_needs_a_folder():
+    assert "--lora-dir" in refusal("--enable-runtime-lora")

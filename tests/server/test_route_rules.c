@@ -53,6 +53,8 @@ static const struct {
     {"/version", "GET", NULL, 200, NULL},
     {"/kv_event_sources", "GET", NULL, 200, NULL},
     {"/drain", "POST", NULL, 401, "/drain"},
+    {"/v1/load_lora_adapter", "POST", TEXT, 401, "/v1/load_lora_adapter"},
+    {"/v1/unload_lora_adapter", "POST", TEXT, 401, "/v1/unload_lora_adapter"},
     {"/", "GET", NULL, 200, NULL},
     {"/page/main.js", "GET", NULL, 200, NULL},
     {"/penstock/live", "GET", NULL, 200, "/penstock/live"},
