@@ -75,7 +75,7 @@ enum status pair_add(struct adapter_file *file, const struct weight *weight, cha
 /* Rows of a pair that become one part. */
 struct slice {
     const struct pair *pair;
-    enum role role;
+    enum role role, of; /* the part's; the file's tensor, which may be fused */
     int layer;
     int first, N; /* rows of b, in the model's order */
     int all, K;   /* rows of b in the file */
@@ -131,6 +131,7 @@ static int slice_pair(struct slice *slice, const struct adapter_file *file, cons
     for (int i = 0; i < n; i++, first += slice[i - 1].N)
         slice[i] = (struct slice){.pair = pair,
                                   .role = roles[i],
+                                  .of = role,
                                   .layer = layer,
                                   .first = first,
                                   .N = role_extent(config, role_info(roles[i])->N, layer),
@@ -193,11 +194,15 @@ static int64_t row_of(const struct adapter_file *file, const struct slice *slice
             d = d % (D / 2) * 2 + d / (D / 2);
         n = head + d;
     }
-    int64_t row = slice->first + n;
-    if (file->in_gguf || !style->groups_qkv || slice->all == slice->N) return row;
-    const struct weight grouped = {
-        .n_dims = 2, .dim = {slice->K, slice->all}, .qkv_groups = heads.G, .qkv_head = heads.D};
-    return weight_ungrouped_row(&grouped, row);
+    const int64_t row = slice->first + n;
+    struct weight grouped = {.n_dims = 2, .dim = {slice->K, slice->all}};
+    grouped.groups = role_groups(config, slice->of, slice->layer, grouped.group_rows);
+    if (!file->in_gguf && style->groups_qkv && slice->of == ROLE_QKV) {
+        const int rows[] = {config->H / heads.G * heads.D, heads.D, heads.D};
+        grouped.groups = heads.G;
+        memcpy(grouped.group_rows, rows, sizeof rows);
+    }
+    return grouped.groups > 0 ? weight_ungrouped_row(&grouped, row) : row;
 }
 
 static enum status read_finite(const struct making *m, const struct weight *weight, float *out) {
