@@ -92,6 +92,9 @@ struct memory_ops {
 /* The number and size of a layer's key-value heads. */
 struct kv_heads {
     int G, D;
+    /* If not 0, the cache keeps only keys, and a head's values are the first D_shared numbers of
+     * its keys: latent attention. Only on the CPU backend. */
+    int D_shared;
 };
 
 enum { MAX_KV_KINDS = 4 }; /* kinds of layers in one cache, by heads and windows */
@@ -124,6 +127,11 @@ static inline size_t kv_state_bytes(const struct kv_config *config) {
 
 static inline struct kv_heads kv_heads_of(const struct kv_config *config, int layer) {
     return config->heads ? config->heads[layer] : (struct kv_heads){config->G, config->D};
+}
+
+/* The size of a head's values. */
+static inline int kv_value_size(struct kv_heads heads) {
+    return heads.D_shared ? heads.D_shared : heads.D;
 }
 
 /* The largest head of any layer. */

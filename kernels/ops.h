@@ -115,12 +115,15 @@ struct mlp {
  * With `by_sigmoid` (DeepSeek-AI 2024) the scores are the sigmoids of the logits. A row uses the
  * experts with the largest score + correction within the n_used_groups best groups of adjacent
  * experts. A group ranks by the sum of its two largest values. The weights are the scores, or with
- * `normalises` the scores divided by their sum. */
+ * `normalises` the scores divided by their sum.
+ *
+ * With groups but not by_sigmoid, the softmax of all logits is the score, a group ranks by its
+ * largest value, and the rest is as with by_sigmoid (DeepSeek V2). */
 struct experts {
     int E, n_used;
     bool normalises, by_sigmoid;
     const float *correction;        /* [E]; NULL: zero */
-    int n_groups, n_used_groups;    /* for by_sigmoid; 0: a single group */
+    int n_groups, n_used_groups;    /* 0: a single group; on CUDA only for by_sigmoid */
     float weight_scale;             /* factor of all weights; 0 stands for 1 */
     const float *expert_scale;      /* [E] another factor per expert; NULL: 1 */
     struct linear router;           /* [E][K], a MATRIX_FLOAT32 */
@@ -197,6 +200,27 @@ struct attention {
     /* [M][H][D] y is multiplied by the sigmoids of these numbers (Qiu et al. 2025); NULL: by
      * nothing. Only the CPU backend has it */
     const float *gate;
+};
+
+/* A product per head: of each of H heads, N numbers from K numbers by that head's own matrix. */
+struct head_linear {
+    struct matrix *w; /* [H * N][K]; N is a multiple of HEAD_QUANTUM */
+    int H, N;
+    int x_stride, y_stride; /* numbers per head in x, of which the first K are read, and in y */
+};
+
+/* Outputs of a head are whole panels of its matrix. */
+enum { HEAD_QUANTUM = 16 };
+
+/* Latent attention (DeepSeek-AI 2024): a row's key is a latent vector of `rank` numbers,
+ * normalised, followed by D_rope rotated numbers, and its value is the latent vector. All query
+ * heads read this one key head. */
+struct latent {
+    int H;            /* query heads */
+    int rank;         /* of the latent vector */
+    int D_unrotated;  /* numbers of a query before its D_rope rotated ones */
+    struct rope rope; /* for the last D_rope numbers of queries and keys */
+    struct norm norm; /* of the latent vector */
 };
 
 /* A gated short convolution (LFM2: Liquid AI 2025). Each of N channels c is a sequence over the
@@ -324,10 +348,20 @@ struct compute_ops {
      * k is NULL, only queries are processed; the layer then reads another layer's cache. */
     void (*rope_write)(struct backend *b, struct kv_cache *cache, int layer,
                        const struct heads *heads, float *q, float *k, float *v);
-    /* y[M][H][D] = softmax(scores) . values of each row in one layer, over the positions of its
-     * sequence that the row sees. */
+    /* y[M][H][size of a value] = softmax(scores) . values of each row in one layer, over the
+     * positions of its sequence that the row sees. */
     void (*attention)(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
                       int layer, const struct attention *attention);
+    /* y[M][H][y_stride] = x[M][H][x_stride] times each head's matrix. Other numbers of y are
+     * unchanged. NULL: the backend does not have latent attention. */
+    void (*matmul_heads)(struct backend *b, float *y, const float *x,
+                         const struct head_linear *linear, int M);
+    /* Writes k[M][rank + D_rope], normalised and rotated, to the step's slots of one layer whose
+     * values are a part of its keys. Rotates the last D_rope numbers of from[M][H][D_unrotated +
+     * D_rope] to the end of each head of q[M][H][rank + D_rope]. The content of k is undefined
+     * afterwards. NULL: as for matmul_heads. */
+    void (*latent_write)(struct backend *b, struct kv_cache *cache, int layer,
+                         const struct latent *latent, float *q, const float *from, float *k);
     /* y[M][N] = conv of x[M][N], gated by in[M][N] and out[M][N] or not gated. y may be x. Reads
      * and replaces the state of each of the step's sequences in recurrent layer `layer`, and copies
      * it after rows that the step names (state_after). NULL: the backend has no states. */

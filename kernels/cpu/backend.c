@@ -167,6 +167,8 @@ static const struct compute_ops compute_ops = {
     .rope_write = op_rope_write,
     .attention = op_attention,
     .gather = op_gather,
+    .matmul_heads = op_matmul_heads,
+    .latent_write = op_latent_write,
     .short_conv = op_short_conv,
     .delta_rule = op_delta_rule,
 };

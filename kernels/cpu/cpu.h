@@ -272,8 +272,9 @@ struct cpu {
     struct low_rank_rows low;
     struct thread_scratch *threads; /* [n_threads] */
     uint64_t n_products;            /* number of products so far */
-    /* planned when the cache is made, for its largest D */
+    /* planned when the cache is made, for its largest heads */
     int max_d;
+    size_t staged_floats; /* per thread, for values that are a part of keys */
     struct rope_table rope[ROPE_TABLES];
     int n_rope;        /* number of tables computed; selects the next one to replace */
     size_t rope_bytes; /* size of one table */
@@ -287,8 +288,8 @@ static inline struct cpu *cpu_of(struct backend *b) {
     return (struct cpu *)b;
 }
 
-/* Plans the scratch memory that depends on the size of a head. */
-void cpu_plan_heads(struct cpu *cpu, int D);
+/* Plans the scratch memory that depends on the heads of a kind of layers. */
+void cpu_plan_heads(struct cpu *cpu, const struct kv_kind *kv);
 void cpu_free_heads(struct cpu *cpu);
 
 /* The product of a panel of `linear` with tiles from..end-1 of `a`, + its bias, times its scale.
@@ -322,6 +323,10 @@ void op_short_conv(struct backend *b, float *y, const float *in, const float *ou
                    struct kv_cache *cache, int layer, const struct short_conv *conv);
 void op_delta_rule(struct backend *b, float *y, const struct delta_rows *rows,
                    struct kv_cache *cache, int layer, const struct delta_rule *rule);
+void op_matmul_heads(struct backend *b, float *y, const float *x, const struct head_linear *linear,
+                     int M);
+void op_latent_write(struct backend *b, struct kv_cache *cache, int layer,
+                     const struct latent *latent, float *q, const float *from, float *k);
 void op_gather(struct backend *b, float *y, const float *x, int K);
 void op_hidden(struct backend *b, float *y, const float *x, const struct norm *norm, int from,
                int R, int K);

@@ -14,13 +14,19 @@
  *   float16, float32   keys [D][B], values [B][D_padded]
  *   int16, q8_0        codes in pairs, for an instruction that multiplies and adds pairs: keys
  *                      [D_padded/2][B][2] and values [B/2][D_padded][2] (a pair is two positions);
- *                      then the scales [n_scales][B], floats: a number is scale * code */
+ *                      then the scales [n_scales][B], floats: a number is scale * code
+ *
+ * In a kind that shares, values are the first D_value numbers of the keys and take no memory. A
+ * number and its code are the same as key and as value. */
 /* A group of layers with equal heads and the same kind of blocks. */
 struct kv_kind {
     int G, D, B;
-    int D_padded; /* D rounded up to 16: the length of a value row */
-    bool coded;   /* integer codes with scales */
-    int n_scales; /* scales per head: one per SCALED numbers; 0 for float types */
+    bool shares;                 /* values are a part of the keys */
+    int D_padded;                /* D rounded up to 16 */
+    int D_value, D_value_padded; /* the size of a value, and the length of a value row */
+    bool coded;                  /* integer codes with scales */
+    int n_scales;                /* scales per key: one per SCALED numbers; 0 for float types */
+    int n_value_scales;
     size_t element_bytes;
     size_t head_key_codes, head_value_codes; /* bytes of the codes, before the scales */
     size_t head_key_bytes, head_value_bytes; /* one head's part of a block */
@@ -96,6 +102,7 @@ static inline uint8_t *kv_keys(const struct kv_kind *kv, int place, int block) {
 }
 
 static inline uint8_t *kv_values(const struct kv_kind *kv, int place, int block) {
+    assert(!kv->shares);
     return kv->values + kv_block(kv, place, block) * kv->value_bytes;
 }
 
@@ -126,7 +133,8 @@ struct attend {
     float *scores;                    /* scratch [QUERIES][CHUNK + 2 * LANES] */
     int16_t *codes;                   /* scratch [QUERIES][D_padded] */
     float *scales;                    /* scratch [QUERIES][n_scales] */
-    float *part[QUERIES];             /* out: [PART_VALUES + D_padded] */
+    uint8_t *staged;      /* scratch for values of a kind that shares: [CHUNK][D_value_padded] */
+    float *part[QUERIES]; /* out: [PART_VALUES + D_value_padded] */
 };
 
 enum { SCORE_STRIDE = CHUNK + 2 * LANES };

@@ -99,6 +99,25 @@ START_TEST(sigmoids_are_chosen_with_their_correction) {
 }
 END_TEST
 
+/* The groups of a softmax rank by their best expert: 3 and 5 are in groups 0 and 2 of pairs,
+ * although the sum of group 1 is larger than that of group 0. Weights are those of the whole
+ * softmax. */
+START_TEST(groups_of_a_softmax_rank_by_their_best) {
+    static const float logits[6] = {3, -9, 2.9f, 2.9f, 5, 0};
+    static const int32_t want[3] = {0, 4, 5};
+    const struct experts experts = {
+        .E = 6, .n_used = 3, .n_groups = 3, .n_used_groups = 2, .weight_scale = 4};
+    int32_t expert[3];
+    float weight[3];
+    double all = 0;
+    for (int e = 0; e < 6; e++) all += exp((double)logits[e]);
+    route_row(logits, &experts, expert, weight);
+    ck_assert_mem_eq(expert, want, sizeof want);
+    for (int i = 0; i < 3; i++)
+        ck_assert_double_eq_tol((double)weight[i], 4 * exp((double)logits[want[i]]) / all, 1e-6);
+}
+END_TEST
+
 /* A softmax with a correction is compared and weighed in the same way. */
 START_TEST(softmaxes_are_chosen_with_their_correction) {
     static const float correction[8] = {0.9f, 0, 0.3f, 0, 0, -0.2f, 0, -0.9f};
@@ -427,6 +446,7 @@ int main(void) {
     tcase_add_test(core, large_logits_do_not_overflow);
     tcase_add_test(core, sigmoids_are_chosen_with_their_correction);
     tcase_add_test(core, softmaxes_are_chosen_with_their_correction);
+    tcase_add_test(core, groups_of_a_softmax_rank_by_their_best);
     tcase_add_test(core, only_the_best_groups_count);
     tcase_add_test(core, nans_leave_a_choice);
     tcase_add_loop_test(core, the_op_is_its_steps, 0, 6);

@@ -98,9 +98,9 @@ static void count_tasks(struct attention_job *job) {
     job->n_tasks = tiles * job->kv->G * job->head_parts;
 }
 
-/* Index of a row's head in q and y. */
-static size_t head_at(const struct attention_job *job, int row, int head) {
-    return ((size_t)row * (size_t)job->attention->H + (size_t)head) * (size_t)job->kv->D;
+/* Index of a row's head in an array whose heads have `size` numbers. */
+static size_t head_at(const struct attention_job *job, int row, int head, int size) {
+    return ((size_t)row * (size_t)job->attention->H + (size_t)head) * (size_t)size;
 }
 
 static void task_make(const struct attention_job *job, struct task *task, int i) {
@@ -123,7 +123,7 @@ static void task_make(const struct attention_job *job, struct task *task, int i)
             task->head[a->n] = g * job->group + h;
             task->first_chunk[a->n] = first_seen(job, row) / CHUNK;
             task->last[a->n] = last_seen(job, s, row);
-            a->q[a->n] = job->q + head_at(job, row, task->head[a->n]);
+            a->q[a->n] = job->q + head_at(job, row, task->head[a->n], job->kv->D);
             a->position[a->n] = step->position[row];
             a->slope[a->n] = slopes ? slopes[task->head[a->n]] : 0;
         }
@@ -167,7 +167,8 @@ static void task_merge(const struct attention_job *job, const struct task *task,
                        const float *parts) {
     for (int i = 0; i < task->attend.n; i++)
         if (chunk > task->first_chunk[i] && chunk <= task->last[i] / CHUNK)
-            job->cpu->path->merge(task->state[i], parts + (size_t)i * job->part_floats, job->kv->D);
+            job->cpu->path->merge(task->state[i], parts + (size_t)i * job->part_floats,
+                                  job->kv->D_value);
 }
 
 /* Merges a part with one score and a value of 0. */
@@ -181,25 +182,29 @@ static void merge_sink(float *into, float sink, int D) {
 
 static void task_finish(const struct attention_job *job, const struct task *task) {
     const float *sinks = job->attention->sinks;
+    const int D = job->kv->D_value;
     for (int i = 0; i < task->attend.n && sinks; i++)
-        merge_sink(task->state[i], sinks[task->head[i]], job->kv->D);
+        merge_sink(task->state[i], sinks[task->head[i]], D);
     for (int i = 0; i < task->attend.n; i++)
-        job->cpu->path->finish(job->y + head_at(job, task->row[i], task->head[i]), task->state[i],
-                               job->kv->D);
+        job->cpu->path->finish(job->y + head_at(job, task->row[i], task->head[i], D),
+                               task->state[i], D);
 }
 
-/* Floats of a thread's scratch memory: scores, codes of the queries and their scales, parts of a
- * chunk, parts of earlier chunks. */
-static size_t thread_floats(int D) {
-    size_t padded = round_up((size_t)D, LANES), part = PART_VALUES + padded;
-    return (size_t)QUERIES * (SCORE_STRIDE + padded / 2 + padded / LANES + 2 * part);
+/* Floats of a thread's scratch memory: staged values, scores, codes of the queries and their
+ * scales, parts of a chunk, parts of earlier chunks. */
+static size_t thread_floats(const struct cpu *cpu) {
+    size_t padded = round_up((size_t)cpu->max_d, LANES), part = PART_VALUES + padded;
+    return cpu->staged_floats +
+           (size_t)QUERIES * (SCORE_STRIDE + padded / 2 + padded / LANES + 2 * part);
 }
 
 /* Lays out the scratch memory of a thread for heads of this size. */
 static float *scratch_of(const struct attention_job *job, struct attend *a, int thread) {
     assert(thread >= 0 && thread < job->cpu->head.n_threads);
     size_t padded = (size_t)job->kv->D_padded;
-    a->scores = job->cpu->attention + (size_t)thread * thread_floats(job->cpu->max_d);
+    float *scratch = job->cpu->attention + (size_t)thread * thread_floats(job->cpu);
+    a->staged = (uint8_t *)scratch;
+    a->scores = scratch + job->cpu->staged_floats;
     a->codes = (int16_t *)(a->scores + QUERIES * SCORE_STRIDE);
     a->scales = a->scores + QUERIES * (SCORE_STRIDE + padded / 2);
     return a->scales + QUERIES * (padded / LANES);
@@ -307,9 +312,9 @@ void op_attention(struct backend *b, float *y, const float *q, const struct kv_c
     job.rows = job.group < QUERIES ? QUERIES / job.group : 1;
     job.queries = job.group < QUERIES ? job.rows * job.group : QUERIES;
     if (cpu->step->M == cpu->step->S && job.group < QUERIES) job.queries = job.group;
-    job.part_floats = PART_VALUES + (size_t)kv->D_padded;
+    job.part_floats = PART_VALUES + (size_t)kv->D_value_padded;
     count_tasks(&job);
-    job.parts = cpu->attention + (size_t)cpu->head.n_threads * thread_floats(cpu->max_d);
+    job.parts = cpu->attention + (size_t)cpu->head.n_threads * thread_floats(cpu);
     if (2 * (int64_t)cpu->step->M * H * kv->D * max_seen(&job) < TINY_PRODUCTS) {
         for (int i = 0; i < job.n_tasks; i++) whole_task(&job, i, 0);
     } else if (worth_splitting(&job)) {
@@ -321,20 +326,30 @@ void op_attention(struct backend *b, float *y, const float *q, const struct kv_c
     if (attention->gate) apply_gates(&job);
 }
 
-/* Plans scratch for heads of D if D is larger than before: angles of the rows, attention of the
- * threads. */
-void cpu_plan_heads(struct cpu *cpu, int D) {
+/* Floats for a chunk's values of a kind whose values are a part of its keys. */
+static size_t staged_floats(const struct kv_kind *kv) {
+    size_t bytes = (size_t)CHUNK * (size_t)kv->D_value_padded * kv->element_bytes;
+    return kv->shares ? round_up(bytes / sizeof(float), LANES) : 0;
+}
+
+/* Plans scratch for a kind of layers if it needs more than before: angles of the rows, attention of
+ * the threads. */
+void cpu_plan_heads(struct cpu *cpu, const struct kv_kind *kv) {
+    const int D = kv->D > cpu->max_d ? kv->D : cpu->max_d;
+    const size_t staged = staged_floats(kv);
     assert(D > 0 && cpu->max_rows > 0);
-    if (D <= cpu->max_d) return;
+    if (D == cpu->max_d && staged <= cpu->staged_floats) return;
+    const size_t most = staged > cpu->staged_floats ? staged : cpu->staged_floats;
     cpu_free_heads(cpu);
     cpu->max_d = D;
+    cpu->staged_floats = most;
     cpu->rope_bytes = 2 * (size_t)cpu->max_rows * ((size_t)D / 2 + 1) * sizeof(float);
     for (int i = 0; i < ROPE_TABLES; i++) {
         cpu->rope[i].cosine = mem_large(cpu->rope_bytes);
         cpu->rope[i].sine = cpu->rope[i].cosine + (size_t)cpu->max_rows * ((size_t)D / 2 + 1);
     }
     cpu->attention_bytes =
-        (size_t)cpu->head.n_threads * thread_floats(D) * sizeof(float) + SPLIT_BYTES;
+        (size_t)cpu->head.n_threads * thread_floats(cpu) * sizeof(float) + SPLIT_BYTES;
     cpu->attention = mem_large(cpu->attention_bytes);
 }
 
@@ -343,4 +358,5 @@ void cpu_free_heads(struct cpu *cpu) {
     for (int i = 0; i < ROPE_TABLES; i++) mem_large_free(cpu->rope[i].cosine, cpu->rope_bytes);
     mem_large_free(cpu->attention, cpu->attention_bytes);
     cpu->max_d = 0;
+    cpu->staged_floats = 0;
 }

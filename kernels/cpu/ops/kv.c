@@ -31,15 +31,18 @@ static bool plan_head(struct kv_kind *kv, enum dtype dtype) {
     kv->element_bytes = bytes_of(dtype);
     kv->coded = dtype == DTYPE_I16 || dtype == DTYPE_Q8_0;
     kv->D_padded = (int)round_up((size_t)kv->D, LANES);
+    kv->D_value_padded = (int)round_up((size_t)kv->D_value, LANES);
     kv->n_scales = kv->coded ? (kv->D + SCALED - 1) / SCALED : 0;
+    kv->n_value_scales = kv->coded ? (kv->D_value + SCALED - 1) / SCALED : 0;
     kv->head_key_codes = (size_t)(kv->coded ? kv->D_padded : kv->D);
-    kv->head_value_codes = (size_t)kv->D_padded;
+    kv->head_value_codes = kv->shares ? 0 : (size_t)kv->D_value_padded;
     size_t B = (size_t)kv->B, scales = (size_t)kv->n_scales * sizeof(float);
     if (!size_multiply(&kv->head_key_codes, B * kv->element_bytes) ||
         !size_multiply(&kv->head_value_codes, B * kv->element_bytes) || !size_multiply(&scales, B))
         return false;
+    const size_t of_values = kv->shares ? 0 : scales;
     return !__builtin_add_overflow(kv->head_key_codes, scales, &kv->head_key_bytes) &&
-           !__builtin_add_overflow(kv->head_value_codes, scales, &kv->head_value_bytes);
+           !__builtin_add_overflow(kv->head_value_codes, of_values, &kv->head_value_bytes);
 }
 
 /* A block of one layer. */
@@ -67,9 +70,16 @@ static struct kv_kind kind_of(const struct kv_config *c, int layer) {
     bool has_window = c->n_window_blocks > 0 && c->has_window[layer];
     return (struct kv_kind){.G = heads.G,
                             .D = heads.D,
+                            .D_value = kv_value_size(heads),
+                            .shares = heads.D_shared > 0,
                             .B = c->block_size,
                             .has_window = has_window,
                             .n_blocks = has_window ? c->n_window_blocks : c->n_blocks};
+}
+
+static bool is_same_kind(const struct kv_kind *a, const struct kv_kind *b) {
+    return a->G == b->G && a->D == b->D && a->shares == b->shares && a->D_value == b->D_value &&
+           a->has_window == b->has_window;
 }
 
 /* Finds the kinds of layers and numbers the layers of each kind: layer[L]. Returns false for more
@@ -79,9 +89,7 @@ static bool sort_layers(struct kv_cache *cache, struct kv_layer *layer) {
     for (int i = 0; i < c->L; i++) {
         const struct kv_kind kind = kind_of(c, i);
         int k = 0;
-        while (k < cache->n_kinds && (cache->kind[k].G != kind.G || cache->kind[k].D != kind.D ||
-                                      cache->kind[k].has_window != kind.has_window))
-            k++;
+        while (k < cache->n_kinds && !is_same_kind(&cache->kind[k], &kind)) k++;
         if (k == MAX_KV_KINDS) return false;
         if (k == cache->n_kinds) cache->kind[cache->n_kinds++] = kind;
         layer[i] = (struct kv_layer){k, (int)cache->kind[k].L++};
@@ -108,7 +116,8 @@ static bool plan_foreign(size_t *bytes, enum dtype dtype, const struct kv_kind *
 static size_t block_bytes(enum dtype dtype, struct kv_kind *kv) {
     size_t bytes;
     if (dtype == DTYPE_BF16 || dtype == DTYPE_E4M3)
-        return plan_foreign(&bytes, dtype, kv) && size_multiply(&bytes, 2) ? bytes : 0;
+        return plan_foreign(&bytes, dtype, kv) && size_multiply(&bytes, kv->shares ? 1 : 2) ? bytes
+                                                                                            : 0;
     if (!bytes_of(dtype) || !plan_block(kv, dtype)) return 0;
     return __builtin_add_overflow(kv->key_bytes, kv->value_bytes, &bytes) ? 0 : bytes;
 }
@@ -131,7 +140,8 @@ static enum status check(const struct kv_config *config, struct err *err) {
                        "the cache holds int16, q8_0, float16 or float32");
     for (int i = 0; i < config->L && i < MOST_LAYERS && positive; i++) {
         const struct kv_heads heads = kv_heads_of(config, i);
-        positive = heads.G > 0 && heads.D > 0 && heads.D <= INT32_MAX - LANES;
+        positive = heads.G > 0 && heads.D > 0 && heads.D <= INT32_MAX - LANES &&
+                   heads.D_shared >= 0 && heads.D_shared <= heads.D;
     }
     positive = positive && config->n_states >= 0;
     if (config->n_states > 0) positive = positive && kv_state_bytes(config) > 0;
@@ -153,7 +163,7 @@ static void take_memory(struct kv_cache *cache) {
     for (int k = 0; k < cache->n_kinds; k++) {
         struct kv_kind *kv = &cache->kind[k];
         kv->keys = mem_large(kv->keys_bytes + PAST_THE_END);
-        kv->values = mem_large(kv->values_bytes);
+        if (!kv->shares) kv->values = mem_large(kv->values_bytes);
     }
     cache->state_bytes = (size_t)cache->config.n_states * kv_state_bytes(&cache->config);
     if (cache->state_bytes > 0) cache->states = mem_large(cache->state_bytes);
@@ -179,7 +189,7 @@ enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_
     }
     take_memory(cache);
     cpu_free_packing(cpu_of(b)); /* all weights are loaded by now */
-    cpu_plan_heads(cpu_of(b), kv_largest_head(config));
+    for (int k = 0; k < cache->n_kinds; k++) cpu_plan_heads(cpu_of(b), &cache->kind[k]);
     cache->config.has_window = NULL; /* the caller owns it */
     cache->config.heads = NULL;
     *out = cache;
@@ -191,7 +201,8 @@ void op_kv_free(struct backend *b, struct kv_cache *cache) {
     if (!cache) return;
     for (int k = 0; k < cache->n_kinds; k++) {
         mem_large_free(cache->kind[k].keys, cache->kind[k].keys_bytes + PAST_THE_END);
-        mem_large_free(cache->kind[k].values, cache->kind[k].values_bytes);
+        if (cache->kind[k].values)
+            mem_large_free(cache->kind[k].values, cache->kind[k].values_bytes);
     }
     if (cache->states) mem_large_free(cache->states, cache->state_bytes);
     mem_free(cache->layer);
@@ -222,7 +233,8 @@ static void touch(struct pool *pool, void *memory, size_t bytes) {
 void op_kv_touch(struct backend *b, struct kv_cache *cache) {
     for (int k = 0; k < cache->n_kinds; k++) {
         touch(cpu_of(b)->pool, cache->kind[k].keys, cache->kind[k].keys_bytes);
-        touch(cpu_of(b)->pool, cache->kind[k].values, cache->kind[k].values_bytes);
+        if (cache->kind[k].values)
+            touch(cpu_of(b)->pool, cache->kind[k].values, cache->kind[k].values_bytes);
     }
     if (cache->states) touch(cpu_of(b)->pool, cache->states, cache->state_bytes);
 }
@@ -266,7 +278,8 @@ static void copy_block(const struct kv_kind *kv, int from, int to) {
     assert(from >= 0 && from < kv->n_blocks && to >= 0 && to < kv->n_blocks);
     for (int place = 0; place < (int)kv->L && from != to; place++) {
         memcpy(kv_keys(kv, place, to), kv_keys(kv, place, from), kv->key_bytes);
-        memcpy(kv_values(kv, place, to), kv_values(kv, place, from), kv->value_bytes);
+        if (!kv->shares)
+            memcpy(kv_values(kv, place, to), kv_values(kv, place, from), kv->value_bytes);
     }
 }
 

@@ -15,10 +15,12 @@ enum {
 struct heads_job {
     struct cpu *cpu;
     const struct kv_kind *kv;
-    int place; /* index of the layer within its kind */
-    const struct heads *heads;
+    int place;                 /* index of the layer within its kind */
+    const struct heads *heads; /* or NULL with a latent */
     const struct rope_table *angles;
     float *q, *k, *v;
+    const struct latent *latent;
+    const float *from; /* queries before their rotation, for a latent */
 };
 
 /* One past the last row of piece i, which starts at i * at_once. */
@@ -128,15 +130,16 @@ static void scale_queries(const struct heads_job *job, int m) {
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* A key is spread over its block, one element per line of B positions. A value is contiguous. */
+/* A key is spread over its block, one element per line of B positions. A value is contiguous.
+ * `values` is NULL if values are a part of the keys. */
 static void write_floats(const struct heads_job *job, uint8_t *keys, uint8_t *values, int offset,
                          const float *k, const float *v) {
     size_t B = (size_t)job->kv->B, D = (size_t)job->kv->D, element = job->kv->element_bytes;
     keys += (size_t)offset * element;
-    values += (size_t)offset * (size_t)job->kv->D_padded * element;
+    if (values) values += (size_t)offset * (size_t)job->kv->D_value_padded * element;
     if (element == 4) {
         for (size_t d = 0; d < D; d++) memcpy(keys + 4 * d * B, k + d, 4);
-        memcpy(values, v, D * 4);
+        if (values) memcpy(values, v, D * 4);
         return;
     }
     uint16_t halves[AT_ONCE];
@@ -144,6 +147,7 @@ static void write_floats(const struct heads_job *job, uint8_t *keys, uint8_t *va
         size_t n = D - d < AT_ONCE ? D - d : AT_ONCE;
         job->cpu->path->to_halves(halves, k + d, n);
         for (size_t i = 0; i < n; i++) memcpy(keys + 2 * (d + i) * B, halves + i, 2);
+        if (!values) continue;
         job->cpu->path->to_halves(halves, v + d, n);
         memcpy(values + 2 * d, halves, 2 * n);
     }
@@ -163,7 +167,7 @@ static void write_codes(const struct heads_job *job, uint8_t *keys, uint8_t *val
                         const float *k, const float *v) {
     const struct kv_kind *kv = job->kv;
     size_t B = (size_t)kv->B, at = (size_t)offset;
-    size_t row = at / 2 * 2 * (size_t)kv->D_padded + at % 2, length = (size_t)kv->D;
+    size_t row = at / 2 * 2 * (size_t)kv->D_value_padded + at % 2, length = (size_t)kv->D;
     bool bytes = kv->element_bytes == 1;
     int max_code = bytes ? INT8_MAX : KEPT_CODES;
     int16_t codes[AT_ONCE];
@@ -172,11 +176,12 @@ static void write_codes(const struct heads_job *job, uint8_t *keys, uint8_t *val
         size_t n = length - d < AT_ONCE ? length - d : AT_ONCE;
         size_t n_scales = (n + SCALED - 1) / SCALED;
         float *key_scales = (float *)(keys + kv->head_key_codes) + d / SCALED * B + at;
-        float *value_scales = (float *)(values + kv->head_value_codes) + d / SCALED * B + at;
         job->cpu->path->to_codes(codes, scales, k + d, (int)n, max_code);
         for (size_t i = 0; i < n; i++)
             put_code(keys, ((d + i) / 2 * B + at) * 2 + i % 2, codes[i], bytes);
         for (size_t i = 0; i < n_scales; i++) key_scales[i * B] = scales[i];
+        if (!values) continue;
+        float *value_scales = (float *)(values + kv->head_value_codes) + d / SCALED * B + at;
         job->cpu->path->to_codes(codes, scales, v + d, (int)n, max_code);
         for (size_t i = 0; i < n; i++) put_code(values, row + 2 * (d + i), codes[i], bytes);
         for (size_t i = 0; i < n_scales; i++) value_scales[i * B] = scales[i];
@@ -192,9 +197,9 @@ static void write_row(const struct heads_job *job, int m) {
     for (int g = 0; g < kv->G; g++) {
         size_t at = ((size_t)m * (size_t)kv->G + (size_t)g) * (size_t)kv->D;
         uint8_t *keys = kv_head_keys(kv, job->place, block, g);
-        uint8_t *values = kv_head_values(kv, job->place, block, g);
+        uint8_t *values = kv->shares ? NULL : kv_head_values(kv, job->place, block, g);
         (kv->coded ? write_codes : write_floats)(job, keys, values, offset, job->k + at,
-                                                 job->v + at);
+                                                 values ? job->v + at : NULL);
     }
 }
 
@@ -220,7 +225,63 @@ void op_rope_write(struct backend *b, struct kv_cache *cache, int layer, const s
     assert(kv->D <= cpu->max_d && rope->D_rope <= kv->D && rope->D_rope % 2 == 0);
     assert(!k || !heads->q_gain == !heads->k_gain);
     assert(!k == !v && (!heads->q_scale || heads->q_scale_every > 1));
-    struct heads_job job = {cpu, kv, cache->layer[layer].place, heads, NULL, q, k, v};
+    struct heads_job job = {.cpu = cpu,
+                            .kv = kv,
+                            .place = cache->layer[layer].place,
+                            .heads = heads,
+                            .q = q,
+                            .k = k,
+                            .v = v};
+    assert(!kv->shares);
     if (rope->D_rope > 0) job.angles = angles(cpu, rope);
     pool_run(cpu->pool, rope_write_piece, &job, pieces(cpu, ROWS_AT_ONCE));
+}
+
+/* ---- latent attention ----------------------------------------------------------------------- */
+
+/* Copies the rotated numbers of a row's queries to the end of its heads in q, and rotates them. */
+static void rotate_latent_queries(const struct heads_job *job, int m) {
+    const struct latent *l = job->latent;
+    const size_t D_rope = (size_t)l->rope.D_rope, H = (size_t)l->H, D = (size_t)job->kv->D;
+    const size_t from = (size_t)l->D_unrotated + D_rope;
+    const float *x = job->from + (size_t)m * H * from + l->D_unrotated;
+    float *q = job->q + (size_t)m * H * D + l->rank;
+    for (size_t h = 0; h < H; h++) memcpy(q + h * D, x + h * from, D_rope * sizeof *q);
+    job->cpu->path->rope(q, l->H, job->kv->D, l->rope.D_rope,
+                         job->angles->cosine + (size_t)m * D_rope / 2,
+                         job->angles->sine + (size_t)m * D_rope / 2, l->rope.layout);
+}
+
+static void latent_piece(void *arg, int i, int thread) {
+    (void)thread;
+    const struct heads_job *job = arg;
+    const struct latent *l = job->latent;
+    const size_t pairs = (size_t)l->rope.D_rope / 2;
+    for (int m = i * ROWS_AT_ONCE; m < piece_end(job->cpu, i, ROWS_AT_ONCE); m++) {
+        float *k = job->k + (size_t)m * (size_t)job->kv->D;
+        rotate_latent_queries(job, m);
+        path_norm(job->cpu->path, k, k, &l->norm, l->rank);
+        job->cpu->path->rope(k + l->rank, 1, job->kv->D, l->rope.D_rope,
+                             job->angles->cosine + (size_t)m * pairs,
+                             job->angles->sine + (size_t)m * pairs, l->rope.layout);
+        write_row(job, m);
+    }
+}
+
+void op_latent_write(struct backend *b, struct kv_cache *cache, int layer,
+                     const struct latent *latent, float *q, const float *from, float *k) {
+    struct cpu *cpu = cpu_of(b);
+    assert(layer >= 0 && layer < cache->config.L);
+    const struct kv_kind *kv = kv_kind(cache, layer);
+    assert(kv->shares && kv->G == 1 && kv->D_value == latent->rank && kv->D <= cpu->max_d);
+    assert(latent->rope.D_rope > 0 && latent->rank + latent->rope.D_rope == kv->D);
+    struct heads_job job = {.cpu = cpu,
+                            .kv = kv,
+                            .place = cache->layer[layer].place,
+                            .angles = angles(cpu, &latent->rope),
+                            .q = q,
+                            .k = k,
+                            .latent = latent,
+                            .from = from};
+    pool_run(cpu->pool, latent_piece, &job, pieces(cpu, ROWS_AT_ONCE));
 }

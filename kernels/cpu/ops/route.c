@@ -83,7 +83,8 @@ static void sort_rising(int32_t *number, int n) {
     }
 }
 
-/* Excludes the experts outside the best groups. */
+/* Excludes the experts outside the best groups. A group ranks by the sum of its two largest values,
+ * for a softmax by its largest. */
 static void drop_groups(const struct experts *experts, float *choice) {
     int n = experts->n_groups, size = experts->E / n;
     float best[MAX_EXPERT_GROUPS];
@@ -93,7 +94,8 @@ static void drop_groups(const struct experts *experts, float *choice) {
     for (int g = 0; g < n; g++) {
         int32_t two[2];
         choose(choice + g * size, size, 2, two);
-        best[g] = choice[g * size + two[0]] + choice[g * size + two[1]];
+        best[g] = choice[g * size + two[0]];
+        if (experts->by_sigmoid) best[g] = best[g] + choice[g * size + two[1]];
     }
     choose(best, n, experts->n_used_groups, chosen);
     for (int i = 0; i < experts->n_used_groups; i++) stays[chosen[i]] = true;
@@ -150,7 +152,8 @@ static void route_by_softmax(const float *logits, const struct experts *experts,
 
 void route_row(const float *logits, const struct experts *experts, int32_t *expert, float *weight) {
     assert(experts->n_used > 0 && experts->n_used <= experts->E);
-    bool by_score = experts->by_sigmoid || experts->correction;
+    bool has_groups = experts->n_used_groups < experts->n_groups;
+    bool by_score = experts->by_sigmoid || experts->correction || has_groups;
     (by_score ? route_by_score : route_by_softmax)(logits, experts, expert, weight);
     for (int i = 0; i < experts->n_used; i++) {
         weight[i] = weight[i] * experts_weight_scale(experts);

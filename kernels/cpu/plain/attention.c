@@ -18,10 +18,18 @@ static float element(const uint8_t *from, size_t i, size_t bytes) {
     return value;
 }
 
+/* Number d of a position's key. */
+static float key(const struct attend *a, int position, int d) {
+    const struct kv_kind *c = a->kv;
+    const uint8_t *keys = kv_head_keys(a->kv, a->place, a->table[position / c->B], a->head);
+    return element(keys, (size_t)d * c->B + position % c->B, c->element_bytes);
+}
+
 static float value(const struct attend *a, int position, int d) {
     const struct kv_kind *c = a->kv;
+    if (c->shares) return key(a, position, d);
     const uint8_t *values = kv_head_values(a->kv, a->place, a->table[position / c->B], a->head);
-    return element(values, (size_t)(position % c->B) * a->kv->D_padded + d, a->kv->element_bytes);
+    return element(values, (size_t)(position % c->B) * c->D_value_padded + d, c->element_bytes);
 }
 
 /* ---- codes ---------------------------------------------------------------------------------- */
@@ -39,15 +47,29 @@ static float scale_at(const uint8_t *scales, size_t i) {
     return scale;
 }
 
+static int key_code(const struct attend *a, int position, int d) {
+    int B = a->kv->B, offset = position % B;
+    const uint8_t *keys = kv_head_keys(a->kv, a->place, a->table[position / B], a->head);
+    return code_at(keys, ((size_t)(d / 2) * B + offset) * 2 + d % 2, a->kv->element_bytes);
+}
+
+static float key_scale(const struct attend *a, int position, int i) {
+    int B = a->kv->B;
+    const uint8_t *keys = kv_head_keys(a->kv, a->place, a->table[position / B], a->head);
+    return scale_at(keys + a->kv->head_key_codes, (size_t)i * B + position % B);
+}
+
 static int value_code(const struct attend *a, int position, int d) {
     int B = a->kv->B, offset = position % B;
+    if (a->kv->shares) return key_code(a, position, d);
     const uint8_t *values = kv_head_values(a->kv, a->place, a->table[position / B], a->head);
-    return code_at(values, ((size_t)(offset / 2) * a->kv->D_padded + d) * 2 + offset % 2,
+    return code_at(values, ((size_t)(offset / 2) * a->kv->D_value_padded + d) * 2 + offset % 2,
                    a->kv->element_bytes);
 }
 
 static float value_scale(const struct attend *a, int position, int i) {
     int B = a->kv->B;
+    if (a->kv->shares) return key_scale(a, position, i);
     const uint8_t *values = kv_head_values(a->kv, a->place, a->table[position / B], a->head);
     return scale_at(values + a->kv->head_value_codes, (size_t)i * B + position % B);
 }
@@ -69,17 +91,12 @@ void plain_to_codes(int16_t *codes, float *scales, const float *x, int n, int ma
 
 /* scale * q . key of position j of the chunk, with codes. */
 static float coded_score(const struct attend *a, const int16_t *q, const float *scales, int j) {
-    const struct kv_kind *c = a->kv;
-    int position = a->start + j, B = c->B, offset = position % B;
-    const uint8_t *keys = kv_head_keys(a->kv, a->place, a->table[position / B], a->head);
+    int position = a->start + j, D = a->kv->D;
     float dot = 0;
     for (int i = 0; i < a->kv->n_scales; i++) {
-        int end = (i + 1) * SCALED < c->D ? (i + 1) * SCALED : c->D, sum = 0;
-        for (int d = i * SCALED; d < end; d++)
-            sum += q[d] *
-                   code_at(keys, ((size_t)(d / 2) * B + offset) * 2 + d % 2, a->kv->element_bytes);
-        float scale = scale_at(keys + a->kv->head_key_codes, (size_t)i * B + offset);
-        dot = fmaf((float)sum, scales[i] * a->scale * scale, dot);
+        int end = (i + 1) * SCALED < D ? (i + 1) * SCALED : D, sum = 0;
+        for (int d = i * SCALED; d < end; d++) sum += q[d] * key_code(a, position, d);
+        dot = fmaf((float)sum, scales[i] * a->scale * key_scale(a, position, i), dot);
     }
     return dot;
 }
@@ -95,7 +112,7 @@ static void add_coded_values(const struct attend *a, const float *weights, int f
                              float *sum) {
     float w[SCALED], scale;
     int16_t codes[SCALED];
-    int last = (i + 1) * SCALED < a->kv->D ? (i + 1) * SCALED : a->kv->D;
+    int D = a->kv->D_value, last = (i + 1) * SCALED < D ? (i + 1) * SCALED : D;
     for (int j = from; j < end; j++) w[j - from] = weights[j] * value_scale(a, a->start + j, i);
     plain_to_codes(codes, &scale, w, end - from, USED_CODES);
     for (int d = i * SCALED; d < last; d++) {
@@ -106,13 +123,13 @@ static void add_coded_values(const struct attend *a, const float *weights, int f
 }
 
 static void coded_values(const struct attend *a, int i, const float *weights, float *sum) {
-    int D = a->kv->D;
+    int D = a->kv->D_value;
     for (int d = 0; d < D; d++) sum[d] = 0;
     for (int from = a->begin[i], end; from < a->end[i]; from = end) {
         /* end of the run of positions that are coded together */
         end = (from / SCALED + 1) * SCALED;
         if (end > a->end[i]) end = a->end[i];
-        for (int scale = 0; scale < a->kv->n_scales; scale++)
+        for (int scale = 0; scale < a->kv->n_value_scales; scale++)
             add_coded_values(a, weights, from, end, scale, sum);
     }
     for (int d = 0; d < D; d++) sum[d] = sum[d] + 0.0f;
@@ -122,14 +139,9 @@ static void coded_values(const struct attend *a, int i, const float *weights, fl
 
 /* s[j] = scale * q . key. */
 static void scores(const struct attend *a, int i, float *s) {
-    int B = a->kv->B;
     for (int j = a->begin[i]; j < a->end[i]; j++) {
-        int position = a->start + j;
-        const uint8_t *keys = kv_head_keys(a->kv, a->place, a->table[position / B], a->head);
         float sum = 0;
-        for (int d = 0; d < a->kv->D; d++)
-            sum = fmaf(a->q[i][d],
-                       element(keys, (size_t)d * B + position % B, a->kv->element_bytes), sum);
+        for (int d = 0; d < a->kv->D; d++) sum = fmaf(a->q[i][d], key(a, a->start + j, d), sum);
         s[j] = sum * a->scale;
     }
 }
@@ -154,7 +166,7 @@ static void exponentials(const struct attend *a, int i, float *s, float *part) {
 }
 
 static void values(const struct attend *a, int i, const float *weights, float *sum) {
-    for (int d = 0; d < a->kv->D; d++) {
+    for (int d = 0; d < a->kv->D_value; d++) {
         sum[d] = 0;
         for (int j = a->begin[i]; j < a->end[i]; j++)
             sum[d] = fmaf(weights[j], value(a, a->start + j, d), sum[d]);
