@@ -192,6 +192,12 @@ static void print_model(FILE *out, const struct model_config *info) {
             "  vocabulary %d, context %d tokens\n",
             info->name, info->architecture, info->quantisation, info->n_parameters, info->L,
             info->K, info->F, info->H, info->G, info->D, info->V, info->context_length);
+    if (info->latent.is_used)
+        fprintf(
+            out,
+            "  latent attention: the cache has a row of %d + %d numbers per token and layer, and "
+            "values are the first %d of them\n",
+            info->latent.rank, info->latent.D_rope, info->latent.rank);
     const struct expert_config *e = &info->experts;
     if (e->is_used)
         fprintf(out,

@@ -62,6 +62,17 @@ static enum status check_adapters(const struct opening *o, struct err *err) {
     return STATUS_OK;
 }
 
+/* Refuses settings that latent attention does not support. Ranks are refused in shard_check. */
+static enum status check_latents(const struct opening *o, struct err *err) {
+    const struct model_config *m = &o->engine->model.config;
+    if (!m->latent.is_used || o->config.device != DEVICE_CUDA) return STATUS_OK;
+    return err_set(
+        err, STATUS_USAGE, "device",
+        "{device} cuda: the latent attention of the model \"%s\" is computed only on the "
+        "CPU; give {device} cpu",
+        m->architecture);
+}
+
 /* Refuses settings that contradict the device, each other or the model. Types of the KV cache are
  * checked in memory/plan.c. */
 enum status settings_check(struct opening *o, struct err *err) {
@@ -111,6 +122,7 @@ enum status settings_check(struct opening *o, struct err *err) {
     enum status status = check_one_grid(o, err);
     if (!status) status = check_recurrent(o, err);
     if (!status) status = check_adapters(o, err);
+    if (!status) status = check_latents(o, err);
     if (status) return status;
     return shard_check(&o->engine->model.config, model_file_weights(&o->file), config->ranks, err);
 }
@@ -130,6 +142,7 @@ static struct backend_config plan_backend(const struct engine *engine,
     const struct config_widths layers = config_widest(&m);
     int widest = m.K > layers.F ? m.K : layers.F;
     if (layers.q > widest) widest = layers.q;
+    if (m.latent.q_rank > widest) widest = m.latent.q_rank;
     if (m.K_embedding > widest) widest = m.K_embedding;
     int expert = m.experts.F > m.experts.F_shared ? m.experts.F : m.experts.F_shared;
     if (expert > widest) widest = expert;

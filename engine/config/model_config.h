@@ -41,7 +41,8 @@ struct rope_stretch {
     double beta_fast, beta_slow; /* ROPE_YARN: range of turns in which it interpolates */
     bool truncates;              /* ROPE_YARN: the range is rounded to whole pairs */
     float attention_factor;      /* of cosines and sines; 0: not stated */
-    int n_factors;               /* ROPE_LONG of a config.json; GGUF files have tensors instead */
+    float score_factor; /* ROPE_YARN with latent attention: scores are multiplied by its square */
+    int n_factors;      /* ROPE_LONG of a config.json; GGUF files have tensors instead */
     float short_factor[MAX_ROPE_FACTORS], long_factor[MAX_ROPE_FACTORS];
 };
 
@@ -66,6 +67,16 @@ enum window_rope {
     WINDOW_ROPE_SAME,     /* as in other layers */
     WINDOW_ROPE_UNSCALED, /* with the same base, not stretched */
     WINDOW_ROPE_LOCAL,    /* with a separate base, not stretched */
+};
+
+/* Latent attention (struct latent of kernels/ops.h): D of the model is rank + D_rope, G is 1. */
+struct latent_config {
+    bool is_used;
+    int rank;        /* of the latent vectors of keys and values */
+    int q_rank;      /* of those of queries; 0: queries have one matrix */
+    int D_unrotated; /* numbers of a query or an expanded key that are not rotated */
+    int D_rope;      /* those that are; they follow the others */
+    int D_value;     /* numbers of an expanded value */
 };
 
 /* A mixture of experts in place of an MLP. */
@@ -153,6 +164,7 @@ struct model_config {
     bool first_lacks_norm; /* the first layer's input is the normalised embedding */
     bool lacks_text;       /* the head gives labels instead of text */
     struct expert_config experts;
+    struct latent_config latent;
     struct rope_config rope;
     enum window_rope window_rotation;
     struct rope_config window_rope; /* of layers with windows, unless they rotate as the others */
@@ -194,6 +206,7 @@ static inline struct kv_heads config_heads(const struct model_config *config, in
     struct kv_heads heads = l->heads;
     if (heads.G == 0) heads.G = l->slides && kind->G ? kind->G : config->G;
     if (heads.D == 0) heads.D = l->slides && kind->D ? kind->D : config->D;
+    if (config->latent.is_used) heads.D_shared = config->latent.rank;
     return heads;
 }
 
@@ -244,8 +257,24 @@ static inline int config_width(const struct model_config *config, int layer) {
     return readers && config_reads(config, layer) ? readers : config->F;
 }
 
-/* The maximum over all layers: width of a row's queries, of its keys, and of the MLP. The channels
- * of recurrent layers use the buffer of queries, their gates that of keys. */
+/* The width of the output of a layer's attention or convolution, before its last product. */
+static inline int config_mixed_width(const struct model_config *config, int layer) {
+    if (config->layer[layer].is_recurrent) return config_recurrent_width(config);
+    if (config->latent.is_used) return config->H * config->latent.D_value;
+    return config->H * config_heads(config, layer).D;
+}
+
+/* The width of a row's queries in latent attention before they are multiplied with the keys'
+ * matrix, and of its outputs before they are multiplied with the values' matrix: the larger of
+ * both; 0 in other models. */
+static inline int config_latent_width(const struct model_config *config) {
+    int q = config->latent.D_unrotated + config->latent.D_rope;
+    return config->H * (q > config->latent.rank ? q : config->latent.rank);
+}
+
+/* The maximum over all layers: width of a row's queries and attention's output, of its keys, and of
+ * the MLP. The channels of recurrent layers use the buffer of queries, their gates that of keys, as
+ * do the latent vectors of queries. */
 struct config_widths {
     int q, kv, F;
 };
@@ -254,6 +283,9 @@ static inline struct config_widths config_widest(const struct model_config *conf
     for (int i = 0; i < config->L; i++) {
         struct kv_heads heads = config_heads(config, i);
         int q = config->H * heads.D, kv = heads.G * heads.D, F = config_width(config, i);
+        int out = config_mixed_width(config, i);
+        q = out > q ? out : q;
+        kv = config->latent.q_rank > kv ? config->latent.q_rank : kv;
         most.q = q > most.q ? q : most.q;
         most.kv = kv > most.kv ? kv : most.kv;
         most.F = F > most.F ? F : most.F;

@@ -190,14 +190,18 @@ static enum status read_number_or(struct gguf_reader *r, const char *name, doubl
 enum { MAX_SCALING = 1000000 };
 
 /* Reads the factor of queries and keys: YaRN's rule times the file's factors. */
-static enum status read_attention_factor(struct rope_stretch *s, struct gguf_reader *r) {
+static enum status read_attention_factor(struct rope_stretch *s, bool has_latents,
+                                         struct gguf_reader *r) {
     double more = 1, usual = 1, own = 0, extrapolation = 1, log_multiplier = 0;
     enum status status = read_number_or(r, "rope.scaling.attn_factor", 1e-3, MAX_SCALING, 1, &more);
     if (!status)
         status = read_number_or(r, "rope.scaling.yarn_log_multiplier", 0, 1000, 0, &log_multiplier);
     if (s->kind == ROPE_YARN && s->factor > 1) {
         usual = 0.1 * log(s->factor) + 1;
-        if (log_multiplier > 0) usual /= 0.1 * log_multiplier * log(s->factor) + 1;
+        if (log_multiplier > 0 && !has_latents) usual /= 0.1 * log_multiplier * log(s->factor) + 1;
+        /* here the key is 0.1 times the file's mscale_all_dim, and mscale is the same */
+        if (log_multiplier > 0 && has_latents) usual = 1;
+        if (has_latents) s->score_factor = (float)(log_multiplier * log(s->factor) + 1);
     }
     if (!status)
         status = read_number_or(r, "rope.scaling.yarn_attn_factor", 0, MAX_SCALING, usual, &own);
@@ -220,7 +224,7 @@ static enum status read_stretch(struct model_config *config, struct gguf_reader 
     if (!status)
         status =
             read_number_or(r, "rope.scaling.yarn_beta_slow", 1e-3, MAX_SCALING, 1, &s->beta_slow);
-    return status ? status : read_attention_factor(s, r);
+    return status ? status : read_attention_factor(s, config->latent.is_used, r);
 }
 
 /* A file without a scaling type may have LongRoPE's factors, like files of llama.cpp's converter.
@@ -406,11 +410,13 @@ static enum status refuse_expert_features(const struct model_config *config,
     bool by_sigmoid = config->experts.by_sigmoid;
     double value;
     if (!config->experts.is_used) return check_expert_number(r, "expert_count", 0);
-    enum status status =
-        check_expert_number(r, "expert_gating_func", by_sigmoid ? SIGMOID : SOFTMAX);
+    enum status status = STATUS_OK;
+    if (!config->latent.is_used) /* else gguf_latent_read has read it */
+        status = check_expert_number(r, "expert_gating_func", by_sigmoid ? SIGMOID : SOFTMAX);
     if (!status) status = read_number_or(r, "attention.clamp_kqv", 0, 0, 0, &value);
     if (!status) status = check_expert_number(r, "interleave_moe_layer_step", 1);
-    return status || by_sigmoid ? status : check_expert_number(r, "expert_group_count", 1);
+    const bool has_groups = by_sigmoid || config->latent.is_used;
+    return status || has_groups ? status : check_expert_number(r, "expert_group_count", 1);
 }
 
 /* Reads the unread layers, groups and shared experts, for families that score by sigmoid. */
@@ -456,7 +462,7 @@ static enum status read_experts(struct model_config *config, struct gguf_reader 
         status = read_int_or(r, "expert_shared_feed_forward_length", 0, MAX_WIDTH, 0, &e->F_shared);
     if (!status) status = read_number_or(r, "expert_weights_scale", 0, 1e6, 1, &scale);
     e->weight_scale = scale > 0 ? (float)scale : 1;
-    if (!status && e->by_sigmoid) status = read_groups(config, r);
+    if (!status && (e->by_sigmoid || config->latent.is_used)) status = read_groups(config, r);
     if (!status) status = read_dense_layers(config, r);
     if (status) return status;
     return gguf_bool_or(r->gguf, key_of(r, "expert_weights_norm"), e->normalises, &e->normalises,
@@ -469,7 +475,9 @@ enum status gguf_config_read(struct model_config *config, const struct gguf *ggu
     config->file_bytes = (int64_t)gguf->size;
     enum status status = read_name(config, &r, path);
     if (status == STATUS_OK) status = read_shape(config, &r);
-    if (status == STATUS_OK) status = read_head_size(config, &r);
+    const bool has_latents = config->latent.is_used;
+    if (status == STATUS_OK)
+        status = has_latents ? gguf_latent_read(config, gguf, err) : read_head_size(config, &r);
     if (status == STATUS_OK) status = check_heads(config, &r);
     if (status == STATUS_OK) status = read_layers(config, &r);
     if (status == STATUS_OK) status = read_rope(config, &r);

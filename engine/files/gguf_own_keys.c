@@ -1,5 +1,6 @@
 /* Reads the keys of a GGUF file that only some families have. Encoders: token types, windows to
- * both sides, and that attention is not causal. Qwen3-Next and Qwen3.5: gated delta rules. */
+ * both sides, and that attention is not causal. Qwen3-Next and Qwen3.5: gated delta rules. DeepSeek
+ * V2 and later: latent attention, and how experts are chosen. */
 #include <stdio.h>
 #include <string.h>
 
@@ -102,4 +103,65 @@ enum status gguf_delta_read(struct model_config *config, const struct gguf *gguf
     config->n_unread_layers = (int)value;
     config->L -= config->n_unread_layers;
     return read_recurrent(config, gguf, err);
+}
+
+/* ---- latent attention ----------------------------------------------------------------------- */
+
+/* Reads a number from 1 to MAX_WIDTH of the key "<architecture>.<name>". */
+static enum status read_size(const struct gguf *gguf, const struct model_config *config,
+                             const char *name, int fallback, int *out, struct err *err) {
+    char key[96];
+    int64_t value = 0;
+    snprintf(key, sizeof key, "%s.%s", config->architecture, name);
+    enum status status = fallback < 0 ? gguf_int(gguf, key, 1, MAX_WIDTH, &value, err)
+                                      : gguf_int_or(gguf, key, 0, MAX_WIDTH, fallback, &value, err);
+    *out = (int)value;
+    return status;
+}
+
+/* Older files have no key for the scores; then a correction shows that they are sigmoids. */
+static bool has_correction(const struct gguf *gguf, int L) {
+    for (int i = 0; i < L; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.exp_probs_b.bias", i);
+        if (name_index_find(&gguf->weights.index, name, strlen(name)) >= 0) return true;
+    }
+    return false;
+}
+
+static enum status read_scores(struct model_config *config, const struct gguf *gguf,
+                               struct err *err) {
+    enum { NONE, SOFTMAX, SIGMOID };
+    char key[96];
+    int64_t kind = NONE;
+    snprintf(key, sizeof key, "%s.expert_gating_func", config->architecture);
+    enum status status = gguf_int_or(gguf, key, NONE, SIGMOID, NONE, &kind, err);
+    if (kind == NONE) kind = has_correction(gguf, config->L) ? SIGMOID : SOFTMAX;
+    config->experts.by_sigmoid = kind == SIGMOID;
+    return status;
+}
+
+enum status gguf_latent_read(struct model_config *config, const struct gguf *gguf,
+                             struct err *err) {
+    struct latent_config *l = &config->latent;
+    int key = 0, value = 0;
+    enum status status = read_size(gguf, config, "attention.kv_lora_rank", -1, &l->rank, err);
+    if (!status) status = read_size(gguf, config, "attention.q_lora_rank", 0, &l->q_rank, err);
+    if (!status) status = read_size(gguf, config, "rope.dimension_count", -1, &l->D_rope, err);
+    if (!status) status = read_size(gguf, config, "attention.key_length", -1, &key, err);
+    if (!status) status = read_size(gguf, config, "attention.value_length", -1, &value, err);
+    /* the keys above are the sizes of the cache's rows in newer files */
+    if (!status) status = read_size(gguf, config, "attention.key_length_mla", key, &key, err);
+    if (!status)
+        status = read_size(gguf, config, "attention.value_length_mla", value, &l->D_value, err);
+    if (!status) status = read_scores(config, gguf, err);
+    if (status) return status;
+    l->D_unrotated = key - l->D_rope;
+    for (int i = 0; i < config->L; i++) config->layer[i].heads.G = 0;
+    if (l->D_unrotated > 0 && l->D_value > 0) return config_check_latent(config, err);
+    return err_set(
+        err, STATUS_BAD_FILE, "attention.key_length",
+        "keys of %d numbers (%s.attention.key_length_mla) of which %d rotate, with values "
+        "of %d, are not supported: expected a part that does not rotate, and values",
+        key, config->architecture, l->D_rope, l->D_value);
 }

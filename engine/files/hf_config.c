@@ -333,6 +333,7 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
     snprintf(config->name, sizeof config->name, "%s", hf->name);
     config->file_bytes = hf->file_bytes;
     enum status status = read_shape(config, hf, min_V, err);
+    if (!status && config->latent.is_used) status = hf_latent_read(config, root, err);
     if (!status) status = hf_experts_read(config, root, err);
     if (!status) status = check_activation(config, hf, err);
     if (!status) status = refuse_features(hf->root, config, err);

@@ -183,6 +183,13 @@ enum status hf_encoder_read(struct model_config *config, const struct hf_config 
  * kinds (layer_types) are read. */
 enum status hf_recurrent_read(struct model_config *config, struct hf_config *hf, struct err *err);
 
+/* Sets the heads of latent attention from its ranks and sizes. Fails with STATUS_BAD_FILE if they
+ * are not supported. */
+enum status config_check_latent(struct model_config *config, struct err *err);
+
+/* Reads the ranks and sizes of latent attention. Call it after the dimensions are read. */
+enum status hf_latent_read(struct model_config *config, const struct json *root, struct err *err);
+
 /* Reads the end ids and sampling defaults from a folder's generation_config.json, if it exists. V
  * must already be set. */
 enum status hf_generation_read(struct hf_config *hf, struct err *err);

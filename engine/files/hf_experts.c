@@ -22,19 +22,41 @@ static enum status read_listed_dense(struct model_config *c, const struct json *
                    "key mlp_only_layers: expected an array of layers, each in 0..%d", c->L - 1);
 }
 
+/* Reads mlp_layer_types, which lists the layers with an MLP and those with experts. */
+static enum status read_mlp_types(struct model_config *c, const struct json *root,
+                                  struct err *err) {
+    static const char key[] = "mlp_layer_types";
+    const struct json *types = key_value(root, key);
+    bool fits = c->experts.may_be_dense && json_is(types, JSON_ARRAY) && types->n_children == c->L;
+    int i = 0;
+    json_each(type, fits ? types : NULL) {
+        c->layer[i].is_dense = json_is_text(type, "dense");
+        fits = fits && (c->layer[i++].is_dense || json_is_text(type, "sparse"));
+    }
+    if (fits) return STATUS_OK;
+    return err_set(
+        err, STATUS_BAD_FILE, key,
+        "key %s: expected \"dense\" or \"sparse\" for each of %d layers, in a model whose "
+        "layers may have an MLP instead of experts",
+        key, c->L);
+}
+
 /* Marks the layers with an MLP instead of experts: the first ones, those that are not a multiple of
  * the step, and the listed ones. */
 static enum status read_dense_layers(struct model_config *c, const struct json *root,
                                      struct err *err) {
     int step, first = 0, last = c->L - 1, longest = c->experts.may_be_dense ? MAX_LAYERS : 1;
-    enum status status =
-        key_int_or(root, "decoder_sparse_step|moe_layer_interval", 1, longest, 1, &step, err);
+    const bool has_first = c->experts.by_sigmoid || c->latent.is_used;
+    const bool is_usual = c->experts.by_sigmoid && c->experts.may_be_dense && c->L > 1;
+    const char *steps =
+        c->latent.is_used ? "moe_layer_freq" : "decoder_sparse_step|moe_layer_interval";
+    if (key_value(root, "mlp_layer_types")) return read_mlp_types(c, root, err);
     const char *first_key =
         key_value(root, "num_dense_layers") ? "num_dense_layers" : "first_k_dense_replace";
-    if (!status && c->experts.by_sigmoid)
-        status = key_int_or(root, first_key, 0, c->L - 1, c->experts.may_be_dense && c->L > 1,
-                            &first, err);
-    if (!status && c->experts.may_be_dense && !c->experts.by_sigmoid) {
+    enum status status = key_int_or(root, steps, 1, c->latent.is_used ? 1 : longest, 1, &step, err);
+    if (!status && has_first)
+        status = key_int_or(root, first_key, 0, c->L - 1, is_usual, &first, err);
+    if (!status && c->experts.may_be_dense && !has_first) {
         status = key_int_or(root, "moe_layer_start_index", 0, c->L - 1, 0, &first, err);
         if (!status) status = key_int_or(root, "moe_layer_end_index", -1, last, -1, &last, err);
         if (last < 0) last = c->L - 1;
@@ -45,19 +67,50 @@ static enum status read_dense_layers(struct model_config *c, const struct json *
     return read_listed_dense(c, key_value(root, "mlp_only_layers"), err);
 }
 
-/* Reads the unread layers, groups and shared experts, for families that score by sigmoid. */
+/* Checks how a model with latent attention chooses its experts. Returns in *has_groups whether it
+ * chooses groups first. */
+static enum status check_method(const struct model_config *c, const struct json *root,
+                                bool *has_groups, struct err *err) {
+    const bool by_sigmoid = c->experts.by_sigmoid;
+    const struct json *score = key_value(root, "scoring_func"), *method;
+    const char *wanted = by_sigmoid ? "sigmoid" : "softmax";
+    char text[64];
+    method = key_value(root, "topk_method");
+    *has_groups = by_sigmoid || json_is_text(method, "group_limited_greedy");
+    if (!c->latent.is_used) return STATUS_OK;
+    if (score && !json_is_text(score, wanted))
+        return err_set(err, STATUS_BAD_FILE, "scoring_func",
+                       "key scoring_func: only \"%s\" is supported in a model of the architecture "
+                       "\"%s\", found \"%s\"",
+                       wanted, c->architecture, key_shown(score, text));
+    bool fits = by_sigmoid ? json_is_text(method, "noaux_tc") : json_is_text(method, "greedy");
+    if (!method || fits || (*has_groups && !by_sigmoid)) return STATUS_OK;
+    return err_set(
+        err, STATUS_BAD_FILE, "topk_method",
+        "key topk_method: only %s supported in a model of the architecture \"%s\", found "
+        "\"%s\"",
+        by_sigmoid ? "\"noaux_tc\" is" : "\"greedy\" and \"group_limited_greedy\" are",
+        c->architecture, key_shown(method, text));
+}
+
+/* Reads the unread layers, groups and shared experts, for families that score by sigmoid or have
+ * latent attention. */
 static enum status read_groups(struct model_config *c, const struct json *root, struct err *err) {
     struct expert_config *e = &c->experts;
     double scale = 1;
     int shared = 1;
-    enum status status = key_int_or(root, "num_nextn_predict_layers|num_mtp_layers", 0, MAX_LAYERS,
-                                    0, &c->n_unread_layers, err);
+    bool has_groups;
+    enum status status = check_method(c, root, &has_groups, err);
+    if (!status)
+        status = key_int_or(root, "num_nextn_predict_layers|num_mtp_layers", 0, MAX_LAYERS, 0,
+                            &c->n_unread_layers, err);
     if (!status) status = key_int_or(root, "n_group", 1, e->E, 1, &e->n_groups, err);
     if (!status)
         status =
             key_int_or(root, "topk_group", 1, e->n_groups, e->n_groups, &e->n_used_groups, err);
     if (!status) status = key_int_or(root, "n_shared_experts", 1, 64, 1, &shared, err);
     if (!status) status = key_number_or(root, "routed_scaling_factor", 1e-6, 1e6, 1, &scale, err);
+    if (!has_groups) e->n_groups = e->n_used_groups = 1;
     e->F_shared = shared * e->F;
     e->weight_scale = (float)scale;
     return status;
@@ -94,8 +147,8 @@ enum status hf_experts_read(struct model_config *c, const struct json *root, str
     if (!status)
         status =
             key_int_or(root, "shared_expert_intermediate_size", 0, MAX_WIDTH, 0, &e->F_shared, err);
-    if (!status && e->by_sigmoid) status = read_groups(c, root, err);
-    if (!status && !e->by_sigmoid) status = read_ernie(e, root, err);
+    const bool has_groups = e->by_sigmoid || c->latent.is_used;
+    if (!status) status = has_groups ? read_groups(c, root, err) : read_ernie(e, root, err);
     if (status) return status;
     return key_bool_or(root, "norm_topk_prob", e->normalises, &e->normalises, err);
 }

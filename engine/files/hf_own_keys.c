@@ -1,6 +1,7 @@
 /* Reads the keys of config.json that only one family has. Falcon: heads, branches and norms; its
  * first models (7B) have one key head, later ones (11B, 40B) the "new decoder architecture". LFM2:
- * short convolutions and the width of MLPs. Qwen3-Next and Qwen3.5: gated delta rules. */
+ * short convolutions and the width of MLPs. Qwen3-Next and Qwen3.5: gated delta rules. DeepSeek:
+ * latent attention. */
 #include <string.h>
 
 #include "engine/files/hf_config.h"
@@ -133,4 +134,49 @@ static enum status read_delta(struct model_config *c, const struct json *root, s
 
 enum status hf_recurrent_read(struct model_config *config, struct hf_config *hf, struct err *err) {
     return config->delta.is_used ? read_delta(config, hf->text, err) : read_conv(config, hf, err);
+}
+
+/* ---- latent attention ----------------------------------------------------------------------- */
+
+/* Indexers choose the positions that a row sees (DeepSeek V3.2). */
+static enum status refuse_indexer(const struct json *root, struct err *err) {
+    static const char keys[] = "index_topk|index_n_heads|index_head_dim";
+    if (!key_value(root, keys)) return STATUS_OK;
+    return err_set(
+        err, STATUS_BAD_FILE, "index_topk",
+        "key index_topk: an indexer, which chooses the positions that a token sees, is not "
+        "supported");
+}
+
+enum status config_check_latent(struct model_config *c, struct err *err) {
+    const struct latent_config *l = &c->latent;
+    const int64_t widest = (int64_t)c->H * (l->D_unrotated + l->D_value + l->rank + l->D_rope);
+    c->G = 1;
+    c->D = l->rank + l->D_rope;
+    c->rope.D_rope = l->D_rope;
+    if (l->rank % HEAD_QUANTUM == 0 && l->D_value % HEAD_QUANTUM == 0 && l->D_rope % 2 == 0 &&
+        widest <= MAX_WIDTH)
+        return STATUS_OK;
+    return err_set(
+        err, STATUS_BAD_FILE, "kv_lora_rank",
+        "latent attention of rank %d, with %d heads whose queries have %d + %d numbers and "
+        "whose values have %d, is not supported: the rank and the size of values must be "
+        "multiples of %d, the rotated part of queries even, and all heads together at most "
+        "%d numbers wide",
+        l->rank, c->H, l->D_unrotated, l->D_rope, l->D_value, HEAD_QUANTUM, MAX_WIDTH);
+}
+
+enum status hf_latent_read(struct model_config *c, const struct json *root, struct err *err) {
+    struct latent_config *l = &c->latent;
+    bool rotates_adjacent;
+    enum status status = refuse_indexer(root, err);
+    if (!status) status = key_int(root, "kv_lora_rank", 1, MAX_WIDTH, &l->rank, err);
+    if (!status) status = key_int_or(root, "q_lora_rank", 1, MAX_WIDTH, 0, &l->q_rank, err);
+    if (!status) status = key_int(root, "qk_nope_head_dim", 1, MAX_WIDTH, &l->D_unrotated, err);
+    if (!status) status = key_int(root, "qk_rope_head_dim", 2, MAX_WIDTH, &l->D_rope, err);
+    if (!status) status = key_int(root, "v_head_dim", 1, MAX_WIDTH, &l->D_value, err);
+    if (!status) status = key_bool_or(root, "rope_interleave", true, &rotates_adjacent, err);
+    if (status) return status;
+    c->rope.layout = rotates_adjacent ? ROPE_ADJACENT : ROPE_HALVES;
+    return config_check_latent(c, err);
 }

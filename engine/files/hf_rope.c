@@ -72,6 +72,7 @@ static enum status read_yarn(struct rope_stretch *s, const struct rope_reader *r
     double usual = yarn_attention(s->factor, 1);
     if (mscale > 0 && all_dim > 0)
         usual = yarn_attention(s->factor, mscale) / yarn_attention(s->factor, all_dim);
+    if (all_dim > 0) s->score_factor = (float)yarn_attention(s->factor, all_dim);
     if (!status)
         status = key_number_or(scaling, "attention_factor", 1e-3, MAX_SCALING, usual, &attention,
                                r->err);
@@ -316,7 +317,8 @@ enum status hf_rope_read(struct model_config *c, const struct json *root, struct
     if (json_is(json_first(both), JSON_OBJECT))
         status = read_rotations(c, root, both, err);
     else
-        status = read_rotation(&c->rope, &c->query_beta, c, c->D, root, both ? both : root, scaling,
-                               err);
+        status =
+            read_rotation(&c->rope, &c->query_beta, c, c->latent.is_used ? c->latent.D_rope : c->D,
+                          root, both ? both : root, scaling, err);
     return status ? status : read_layers_without(c, root, err);
 }

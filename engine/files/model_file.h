@@ -142,6 +142,7 @@ enum status gguf_config_read(struct model_config *config, const struct gguf *ggu
                              struct err *err);
 
 /* Reads the keys of encoders, after all others. Does nothing for other models. */
+enum status gguf_latent_read(struct model_config *config, const struct gguf *gguf, struct err *err);
 enum status gguf_encoder_read(struct model_config *config, const struct gguf *gguf,
                               struct err *err);
 

@@ -375,13 +375,14 @@ static int64_t scratch_bytes(const struct model_config *info, const struct engin
     const struct config_widths most = config_widest(info);
     int64_t ranks = config->ranks > 1 ? config->ranks : 1;
     int64_t q = most.q, kv = most.kv, inputs = ranks * (int64_t)info->L * info->P;
+    int64_t latent = info->latent.is_used ? config_latent_width(info) : 0;
     int64_t used = info->experts.is_used ? info->experts.n_used : 0;
     int64_t experts = used * ((int64_t)info->K + info->experts.F) + info->experts.E;
     /* outputs of the experts and of the MLP */
     if (info->experts.beside_mlp) experts += ranks * info->K;
     int64_t gates = info->delta.is_used ? (int64_t)info->H * info->D : 0; /* of attention */
-    int64_t row =
-        gates + 3 * ranks * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)most.F + experts;
+    int64_t row = gates + 3 * ranks * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)most.F +
+                  experts + latent;
     int64_t read = info->is_encoder ? info->K : info->V;
     /* a row's products with the matrices A of three projections, and an MLP's inner numbers */
     if (config->max_adapters > 0) row += 3 * (int64_t)config->max_adapter_rank + most.F;

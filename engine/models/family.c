@@ -27,7 +27,8 @@ static const struct model_family *const families[] = {
     &model_qwen3vlmoe, &model_arcee, &model_nemotron, &model_hunyuan, &model_ernie4_5_moe,
     &model_apertus, &model_bert, &model_roberta, &model_gemma_embedding, &model_nomic,
     &model_modern, &model_jina, &model_lfm2, &model_lfm2_moe, &model_qwen35, &model_qwen35moe,
-    &model_qwen3next,
+    &model_qwen3next, &model_deepseek2, &model_deepseek_v2, &model_deepseek_v3,
+    &model_glm4_moe_lite,
 };
 /* clang-format on */
 enum { N_FAMILIES = sizeof families / sizeof *families };
@@ -62,11 +63,20 @@ static bool is_called(const struct model_family *family, bool in_gguf, const cha
 }
 
 static enum status refuse_architecture(bool in_gguf, const char *name, struct err *err) {
+    static const char *const indexed[] = {"DeepseekV32", "deepseek32",   "DeepseekV4",  "deepseek4",
+                                          "GlmMoeDsa",   "deepseek_v32", "glm_moe_dsa", "glm-dsa"};
     const char *key = in_gguf ? "general.architecture" : "architectures";
+    for (size_t i = 0; i < sizeof indexed / sizeof *indexed; i++)
+        if (strncmp(name, indexed[i], strlen(indexed[i])) == 0)
+            return err_set(
+                err, STATUS_BAD_FILE, key,
+                "key %s: the architecture \"%s\" has an indexer, which chooses the positions "
+                "that a token sees; that is not supported",
+                key, name);
     return err_set(err, STATUS_BAD_FILE, key,
                    "key %s: the architecture \"%s\" is not supported; docs/models.md lists the %d "
                    "families that are",
-                   key, name, N_FAMILIES - 1); /* gemma4 is two rows and one family */
+                   key, name, N_FAMILIES - 2); /* gemma4 and deepseek2 are one family each */
 }
 
 static enum status find_family(const struct model_family **out, const struct model_file *file,
@@ -155,6 +165,7 @@ static void begin(struct model_config *config, const struct model_file *file,
     config->experts.may_be_dense =
         (family->roles & ROLE_BIT(ROLE_GATE)) && !config->experts.beside_mlp;
     config->experts.by_sigmoid = family->by_sigmoid;
+    config->latent.is_used = family->has_latents;
     config->experts.weight_scale = 1;
     config->experts.normalises =
         in_gguf ? family->weights.normalised_in_gguf : family->weights.normalised_in_folders;
@@ -389,46 +400,6 @@ static enum status add_biases(struct model_config *config, const struct model_fa
     return STATUS_OK;
 }
 
-/* Do the groups divide the experts, and do the used groups have enough experts? */
-static enum status check_groups(const struct expert_config *e, struct err *err) {
-    int size = e->n_groups > 0 ? e->E / e->n_groups : e->E;
-    if (e->n_groups <= 1) return STATUS_OK;
-    assert(e->n_used_groups <= e->n_groups);
-    if (e->n_groups <= MAX_EXPERT_GROUPS && size * e->n_groups == e->E && size >= 2 &&
-        e->n_used_groups >= 1 && e->n_used <= e->n_used_groups * size)
-        return STATUS_OK;
-    return err_set(err, STATUS_BAD_FILE, "n_group",
-                   "%d experts in %d groups, with %d groups and %d experts in use: expected at "
-                   "most %d groups of one size, at least 2, with enough experts in the used groups",
-                   e->E, e->n_groups, e->n_used_groups, e->n_used, MAX_EXPERT_GROUPS);
-}
-
-/* Checks that the widths of experts are whole panels and tiles, and that all experts together stay
- * below INT32_MAX rows. */
-static enum status check_experts(struct model_config *config, struct err *err) {
-    struct expert_config *experts = &config->experts;
-    bool has_shared = config_has(config, ROLE_SHARED_UP);
-    int n_dense = config_dense_layers(config);
-    if (!experts->is_used) return STATUS_OK;
-    if (n_dense == config->L)
-        return err_set(err, STATUS_BAD_FILE, "experts",
-                       "none of %d layers has experts (mlp_only_layers, decoder_sparse_step), "
-                       "which is not supported in a model of the architecture \"%s\"",
-                       config->L, config->architecture);
-    if (!has_shared) experts->F_shared = 0;
-    if (has_shared && experts->F_shared == 0) experts->F_shared = n_dense ? experts->F : config->F;
-    if (n_dense == 0 && !experts->beside_mlp) config->F = experts->F;
-    assert(experts->E > 0 && experts->n_used > 0 && experts->n_used <= experts->E);
-    if (experts->F % EXPERT_QUANTUM == 0 && config->K % EXPERT_QUANTUM == 0 &&
-        experts->F_shared % EXPERT_QUANTUM == 0 &&
-        (int64_t)experts->E * (experts->F > config->K ? experts->F : config->K) <= INT32_MAX)
-        return check_groups(experts, err);
-    return err_set(err, STATUS_BAD_FILE, "experts",
-                   "%d experts of %d in a model %d wide are not supported, with a shared one of %d:"
-                   " widths must be multiples of %d, and all experts less than %d wide",
-                   experts->E, experts->F, config->K, experts->F_shared, EXPERT_QUANTUM, INT32_MAX);
-}
-
 /* Lists the tensors of a folder, or random tensors for a lone config.json. */
 static enum status read_folder(struct model_config *config, struct hf_config *hf,
                                const struct model_family *family, struct err *err) {
@@ -449,13 +420,14 @@ static enum status read_config(struct model_config *config, struct model_file *f
     if (hf) folder_style_begin(hf, family);
     status = model_file_config(config, file, err);
     if (status) return status;
+    if (config->latent.is_used) layers_add_latents(config, hf ? NULL : &file->gguf->weights);
     finish_window_rope(config);
     config->longest_context = longest_context(config);
     if (config->experts.F_shared > 0) config->roles |= family->optional & ROLES_SHARED;
     status = refuse_scales(config, family, !hf, err);
     if (!status) status = check_branches(config, family, !hf, err);
     if (!status) status = check_embedding(config, family, err);
-    if (!status) status = check_experts(config, err);
+    if (!status) status = layers_check_experts(config, err);
     if (!status) status = check_inputs(config, family, err);
     if (!status) status = layers_finish(config, err);
     if (!status && !hf && family->keys_may_serve) layers_find_values(config, &file->gguf->weights);

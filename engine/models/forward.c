@@ -10,7 +10,8 @@
  *               or x += output(attention) + down(..), both of the same x, with one norm or two
  *               or x = norm(x + output(attention(..))), x = norm(x + down(..))
  *     A recurrent layer has a short convolution or a gated delta rule in place of attention
- *     (forward_recurrent.c).
+ *     (forward_recurrent.c), and latent attention multiplies keys' matrices with queries
+ *     (forward_latent.c).
  *     hidden vector = [norm](x), logits = head(hidden vector)
  *
  * An embedding of another width is projected to the stream's width, and back before the head.
@@ -440,6 +441,7 @@ static void read_rows(struct model *model, int R, int n_hidden) {
  * is read; attention is then left out. */
 static void mix(struct model *model, int layer, int M, bool is_read, struct kv_cache *cache) {
     bool is_recurrent = model->part.layer[layer].is_recurrent;
+    if (model->part.latent.is_used) return latent_mix(model, layer, M, is_read, cache);
     (is_recurrent ? recurrent_layer : qkv)(model, layer, M, cache);
     if (!is_recurrent && is_read) attention(model, layer, cache);
 }
@@ -455,9 +457,7 @@ static void last_layer(struct model *model, const struct step *step, struct kv_c
     if (step->R == 0) return;
     model_adapters_gather(model, step);
     TIME_OP(b, OP_GATHER, compute->gather(b, a->logit_x, a->x, m->K));
-    int width =
-        m->layer[last].is_recurrent ? config_recurrent_width(m) : m->H * config_heads(m, last).D;
-    TIME_OP(b, OP_GATHER, compute->gather(b, a->q, a->attn_out, width));
+    TIME_OP(b, OP_GATHER, compute->gather(b, a->q, a->attn_out, config_mixed_width(m, last)));
     if (m->P > 0)
         TIME_OP(b, OP_GATHER, compute->gather(b, a->logit_inputs, a->inputs, m->L * m->P));
     output_and_mlp(model, last, a->logit_x, a->q, step->R);

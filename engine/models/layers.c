@@ -166,6 +166,55 @@ void layers_find_values(struct model_config *config, const struct weights *weigh
     }
 }
 
+void layers_add_latents(struct model_config *config, const struct weights *weights) {
+    char name[ROLE_NAME_BYTES];
+    role_name(name, ROLE_K_B, 0);
+    assert(config->latent.is_used && config->latent.rank > 0);
+    bool has_two = weights && weights_lookup(weights, name);
+    config->roles |= config->latent.q_rank > 0 ? ROLES_LATENT_Q : ROLE_BIT(ROLE_Q);
+    config->roles |= has_two ? ROLES_LATENT_B : ROLE_BIT(ROLE_KV_B);
+}
+
+/* ---- experts -------------------------------------------------------------------------------- */
+
+/* Do the groups divide the experts, and do the used groups have enough experts? */
+static enum status check_groups(const struct expert_config *e, struct err *err) {
+    int size = e->n_groups > 0 ? e->E / e->n_groups : e->E;
+    if (e->n_groups <= 1) return STATUS_OK;
+    assert(e->n_used_groups <= e->n_groups);
+    if (e->n_groups <= MAX_EXPERT_GROUPS && size * e->n_groups == e->E && size >= 2 &&
+        e->n_used_groups >= 1 && e->n_used <= e->n_used_groups * size)
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, "n_group",
+                   "%d experts in %d groups, with %d groups and %d experts in use: expected at "
+                   "most %d groups of one size, at least 2, with enough experts in the used groups",
+                   e->E, e->n_groups, e->n_used_groups, e->n_used, MAX_EXPERT_GROUPS);
+}
+
+enum status layers_check_experts(struct model_config *config, struct err *err) {
+    struct expert_config *experts = &config->experts;
+    bool has_shared = config_has(config, ROLE_SHARED_UP);
+    int n_dense = config_dense_layers(config);
+    if (!experts->is_used) return STATUS_OK;
+    if (n_dense == config->L)
+        return err_set(err, STATUS_BAD_FILE, "experts",
+                       "none of %d layers has experts (mlp_only_layers, decoder_sparse_step), "
+                       "which is not supported in a model of the architecture \"%s\"",
+                       config->L, config->architecture);
+    if (!has_shared) experts->F_shared = 0;
+    if (has_shared && experts->F_shared == 0) experts->F_shared = n_dense ? experts->F : config->F;
+    if (n_dense == 0 && !experts->beside_mlp) config->F = experts->F;
+    assert(experts->E > 0 && experts->n_used > 0 && experts->n_used <= experts->E);
+    if (experts->F % EXPERT_QUANTUM == 0 && config->K % EXPERT_QUANTUM == 0 &&
+        experts->F_shared % EXPERT_QUANTUM == 0 &&
+        (int64_t)experts->E * (experts->F > config->K ? experts->F : config->K) <= INT32_MAX)
+        return check_groups(experts, err);
+    return err_set(err, STATUS_BAD_FILE, "experts",
+                   "%d experts of %d in a model %d wide are not supported, with a shared one of %d:"
+                   " widths must be multiples of %d, and all experts less than %d wide",
+                   experts->E, experts->F, config->K, experts->F_shared, EXPERT_QUANTUM, INT32_MAX);
+}
+
 /* ---- activations ---------------------------------------------------------------------------- */
 
 enum status layers_read_xielu(struct model_config *config, const struct weights *weights,

@@ -10,9 +10,18 @@
  * tensors' shapes are needed. Fails with STATUS_BAD_FILE. */
 enum status layers_finish(struct model_config *config, struct err *err);
 
+/* Checks that the widths of experts are whole panels and tiles, that all experts together stay
+ * below INT32_MAX rows, and that groups divide them. Sets the widths that follow from others. Fails
+ * with STATUS_BAD_FILE. */
+enum status layers_check_experts(struct model_config *config, struct err *err);
+
 /* Fails with STATUS_BAD_FILE if layers have windows that the family does not support. */
 enum status layers_check_windows(const struct model_config *config,
                                  const struct model_family *family, struct err *err);
+
+/* Adds the tensors of latent attention that depend on its ranks. A GGUF file has each head's
+ * matrices in one tensor, or in newer files in two; `weights` is NULL for a folder. */
+void layers_add_latents(struct model_config *config, const struct weights *weights);
 
 /* Finds the layers whose values are their keys. A GGUF file does not have a key for this: they are
  * the layers without a tensor of values. Only for families that allow it. */
@@ -29,5 +38,11 @@ enum status layers_read_xielu(struct model_config *config, const struct weights 
                               struct err *err);
 /* Fails with STATUS_BAD_FILE if they are not finite or out of range. */
 enum status layers_check_xielu(const struct model_config *config, struct err *err);
+
+/* forward_latent.c: writes the latent vectors and rotated keys of a layer's M rows to the cache,
+ * and if rows are read, the output of attention to attn_out. */
+struct model;
+struct kv_cache;
+void latent_mix(struct model *model, int layer, int M, bool is_read, struct kv_cache *cache);
 
 #endif

@@ -248,6 +248,8 @@ static enum status load_tensors(const struct loader *l, struct tensors *out, int
             status = load_head_gains(l, out, role, layer);
         else if (role_info(role)->of_taps)
             status = load_taps(l, out, role, layer);
+        else if (role_info(role)->of_latents)
+            status = load_latents(l, out, role, layer);
         else if (role_info(role)->split != SPLIT_HOST)
             status = load_role(l, out, role, layer);
     }
@@ -348,7 +350,7 @@ struct load_field {
     bool per_logit_row; /* [max_logit_rows][width], otherwise [max_rows][width] */
 };
 
-enum { N_FIELDS = 16 };
+enum { N_FIELDS = 17 };
 
 static void activation_fields(struct model_activations *a, const struct model *model,
                               struct load_field fields[N_FIELDS]) {
@@ -366,6 +368,7 @@ static void activation_fields(struct model_activations *a, const struct model *m
         {&a->v, most.kv, false},
         {&a->attn_out, most.q, false},
         {&a->attn_gate, config_has(m, ROLE_Q_GATED) ? m->H * m->D : 0, false},
+        {&a->latent, config_latent_width(m), false},
         {&a->branch, post ? m->K : 0, false},
         {&a->both, m->experts.beside_mlp ? m->K : 0, false},
         {&a->inputs, inputs, false},

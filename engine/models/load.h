@@ -32,11 +32,15 @@ enum status load_experts(const struct loader *l, struct tensors *out, enum role 
 /* Loads the weights of a short convolution, [C][taps] in the file, as [taps][C]. */
 enum status load_taps(const struct loader *l, struct tensors *out, enum role role, int layer);
 
+/* Loads the matrices of the heads of latent attention: a tensor of 3 dimensions for the keys,
+ * another one for the values, or ROLE_KV_B with both. */
+enum status load_latents(const struct loader *l, struct tensors *out, enum role role, int layer);
+
 /* Copies n floats to device memory. */
 enum status load_floats(struct model *model, const float *values, int n, float **out,
                         struct err *err);
 
-/* load_positions.c: loads the scales of queries, 1 + beta * log(1 + i) for positions in the i-th
+/* rope.c: loads the scales of queries, 1 + beta * log(1 + i) for positions in the i-th
  * stretch, each as long as the original context (Llama 4: Meta 2025); and the slopes of the rank's
  * heads, for ALiBi. */
 enum status load_query_scales(const struct loader *l);

@@ -1,11 +1,13 @@
 /* Loads tensors whose layout in files is not that of the model. Experts: the matrices of a layer's
  * experts become one matrix per role. In the file they may be one tensor, one per expert, or two
- * roles in one tensor. Convolutions: the weights are turned. */
+ * roles in one tensor. Convolutions: the weights are turned. Latent attention: the matrices of
+ * heads are taken apart, and those of keys are turned. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/models/load.h"
+#include "engine/quantise/quantise.h"
 
 void turn_rows(char *rows, const char *from, size_t N, size_t K, size_t column, size_t step,
                size_t size) {
@@ -189,4 +191,93 @@ enum status load_taps(const struct loader *l, struct tensors *out, enum role rol
     status = load_rows(l, out, role, &source);
     mem_free(rows);
     return status;
+}
+
+/* ---- latent attention ----------------------------------------------------------------------- */
+
+/* The rows of one part of ROLE_KV_B: N of each head, from row `first` of its `all` rows on. */
+struct head_rows {
+    size_t H, N, first, all;
+};
+
+/* Copies a part's rows of all heads, or with `turns` its columns, to `to`. An element, or a row of
+ * the values, has `size` bytes. */
+static void copy_heads(char *to, const char *from, const struct head_rows *part, size_t K,
+                       size_t size, bool turns) {
+    const size_t bytes = part->N * K * size;
+    for (size_t h = 0; h < part->H; h++) {
+        const char *rows = from + (h * part->all + part->first) * K * size;
+        if (turns)
+            turn_rows(to + h * bytes, rows, K, part->N, K, 1, size);
+        else
+            memcpy(to + h * bytes, rows, bytes);
+    }
+}
+
+/* Loads a part of ROLE_KV_B from its rows; NULL rows: random ones. */
+static enum status load_head_rows(const struct loader *l, struct tensors *out, enum role role,
+                                  int layer, const struct weight *both, const void *rows,
+                                  const struct head_rows *part) {
+    const bool turns = role == ROLE_K_B;
+    const int64_t rank = both->dim[0];
+    struct weight weight = {.type = both->type, .n_dims = 2, .in_16_bits = both->in_16_bits};
+    role_name(weight.name, role, layer);
+    weight.dim[0] = turns ? (int64_t)part->N : rank;
+    weight.dim[1] = (int64_t)part->H * (turns ? rank : (int64_t)part->N);
+    enum status status = weight_measure(&weight, l->err);
+    if (status) return status;
+    void *made = rows ? mem_large(weight.bytes) : NULL;
+    const bool is_whole = dtype_block_elements((int)both->type) == 1;
+    assert(is_whole || !turns);
+    if (made)
+        copy_heads(made, rows, part, is_whole ? (size_t)rank : 1,
+                   dtype_bytes(both->type, is_whole ? 1 : (size_t)rank), turns);
+    weight.data = made;
+    const struct source source = {
+        .weight = &weight, .N = (int)weight.dim[1], .K = (int)weight.dim[0]};
+    status = load_rows(l, out, role, &source);
+    mem_large_free(made, weight.bytes);
+    return status;
+}
+
+/* Loads the keys' and values' matrices from the tensor with both. The rows of quantised keys become
+ * floats, because the blocks of columns are not those of rows. */
+static enum status load_both(const struct loader *l, struct tensors *out, int layer,
+                             const struct weight *both) {
+    const struct latent_config *c = &l->model->config.latent;
+    const size_t H = (size_t)l->model->config.H, K_rows = (size_t)c->D_unrotated;
+    const size_t all = K_rows + (size_t)c->D_value, n = (size_t)both->n_elements;
+    const struct head_rows keys = {H, K_rows, 0, all},
+                           values = {H, (size_t)c->D_value, K_rows, all};
+    void *made = both->packed && !l->settings->dummy ? packed_rows(l->model->backend, both) : NULL;
+    const void *rows = made ? made : both->data;
+    struct weight floats = *both;
+    const bool is_float = dtype_block_elements((int)both->type) == 1;
+    if (!is_float) floats.type = DTYPE_F32, floats.in_16_bits = true;
+    const size_t bytes = is_float || !rows ? 0 : n * sizeof(float);
+    float *turned = bytes ? mem_large(bytes) : NULL;
+    if (turned) dequantise(both->type, rows, turned, n);
+    enum status status =
+        load_head_rows(l, out, ROLE_K_B, layer, &floats, turned ? turned : rows, &keys);
+    if (!status) status = load_head_rows(l, out, ROLE_V_B, layer, both, rows, &values);
+    mem_large_free(turned, bytes);
+    mem_large_free(made, both->bytes);
+    return status;
+}
+
+enum status load_latents(const struct loader *l, struct tensors *out, enum role role, int layer) {
+    const struct model_config *m = &l->model->config;
+    const struct role_info *info = role_info(role);
+    const int N = role_extent(m, info->N, layer), K = role_extent(m, info->K, layer);
+    const struct weight *weight;
+    char name[ROLE_NAME_BYTES];
+    role_name(name, role, layer);
+    enum status status = role == ROLE_KV_B
+                             ? weights_matrix(l->weights, name, N, K, &weight, l->err)
+                             : weights_find(l->weights, name, 3, (int64_t[]){K, N / m->H, m->H},
+                                            WEIGHT_ANY_TYPE, &weight, l->err);
+    if (!status) status = load_check_scales(l, weight);
+    if (status) return status;
+    return role == ROLE_KV_B ? load_both(l, out, layer, weight)
+                             : load_all_experts(l, out, role, weight);
 }

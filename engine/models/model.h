@@ -90,6 +90,7 @@ struct model_activations {
     float *q, *k, *v; /* [M][H*D], [M][G*D], [M][G*D] */
     float *attn_out;  /* [M][H*D] the output of attention */
     float *attn_gate; /* [M][H*D] its gates, in models that have them */
+    float *latent;    /* [M][config_latent_width] of latent attention */
     /* [M][L*P] the per-layer inputs, and buffers for their parts, which are zero between steps */
     float *inputs, *input_parts;
     float *logit_inputs; /* [R][L*P] the inputs of the rows that need logits */

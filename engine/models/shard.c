@@ -122,6 +122,11 @@ enum status shard_check(const struct model_config *config, const struct weights 
                        "{tensor-parallel-size} %d: the model \"%s\" has recurrent layers, which "
                        "several ranks cannot share; give 1",
                        ranks, config->architecture);
+    if (ranks > 1 && config->latent.is_used)
+        return err_set(err, STATUS_USAGE, "tensor-parallel-size",
+                       "{tensor-parallel-size} %d: the model \"%s\" has latent attention, which "
+                       "several ranks cannot share; give 1",
+                       ranks, config->architecture);
     if (ranks > 1 && config_has(config, ROLE_Q_NORM_ALL))
         return err_set(err, STATUS_USAGE, "tensor-parallel-size",
                        "{tensor-parallel-size} %d: the model \"%s\" normalises its queries over "

@@ -123,8 +123,8 @@ static const char *const models[] = {
     "folders/bnb-fp4",
     "folders/float8-modelopt",
     "folders/bnb-int8",
-    /* only on one rank: recurrent layers, then norms over all heads, then experts that are too
-     * narrow, or one key head */
+    /* only on one rank: recurrent layers, then latent attention, then norms over all heads, then
+     * experts that are too narrow, or one key head */
     "families/lfm2.gguf",
     "folders/lfm2",
     "families/lfm2_moe.gguf",
@@ -135,6 +135,15 @@ static const char *const models[] = {
     "folders/qwen3_5_moe",
     "families/qwen3_next.gguf",
     "folders/qwen3_next",
+    "folders/deepseek_v3",
+    "folders/deepseek_v2",
+    "folders/deepseek_v2_lite",
+    "folders/glm4_moe_lite",
+    "folders/kimi_k2",
+    "families/deepseek_v3.gguf",
+    "families/deepseek_v2.gguf",
+    "families/deepseek_v2_lite.gguf",
+    "families/glm4_moe_lite.gguf",
     "families/olmo2.gguf",
     "folders/olmo2",
     "families/olmo3.gguf",
@@ -162,8 +171,9 @@ static const char *const models[] = {
 };
 enum {
     N_MODELS = sizeof models / sizeof *models,
-    N_ONE_RANK = 34,
+    N_ONE_RANK = 43,
     N_RECURRENT = 10,
+    N_LATENT = 9,
     N_NARROW = 16,
     N_PACKED = 23
 };
@@ -323,9 +333,11 @@ START_TEST(models_that_cannot_be_divided_refuse_ranks) {
     config.ranks = 2;
     ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
     ck_assert_str_eq(err.param, "tensor-parallel-size");
-    const char *why = _i < N_MODELS - N_ONE_RANK + N_RECURRENT ? "has recurrent layers"
-                      : _i < N_MODELS - N_NARROW ? "normalises its queries over all heads"
-                                                 : "-size} 2 does not divide this model";
+    int i = _i - (N_MODELS - N_ONE_RANK);
+    const char *why = i < N_RECURRENT              ? "has recurrent layers"
+                      : i < N_RECURRENT + N_LATENT ? "has latent attention"
+                      : _i < N_MODELS - N_NARROW   ? "normalises its queries over all heads"
+                                                   : "-size} 2 does not divide this model";
     ck_assert_msg(strstr(err.message, why), "%s", err.message);
 }
 END_TEST

@@ -78,6 +78,9 @@ static const struct variety {
     {"qwen3_5", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/qwen3_5.gguf"},
     {"qwen3_5_moe", .kv_dtype = KV_DTYPE_FLOAT16, .file = "tests/vectors/folders/qwen3_5_moe"},
     {"qwen3_next", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/folders/qwen3_next"},
+    {"deepseek_v3", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/deepseek_v3.gguf"},
+    {"deepseek_v2", .kv_dtype = KV_DTYPE_Q8_0, .file = "tests/vectors/folders/deepseek_v2"},
+    {"glm4_moe_lite", .kv_dtype = KV_DTYPE_FLOAT16, .file = "tests/vectors/folders/glm4_moe_lite"},
     {"phi3", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/phi3.gguf"},
 };
 

@@ -97,16 +97,17 @@ struct request_set {
     int n_adapters;
     const char *adapter[MOST_ADAPTERS];
     const char *reference_path;
-    int long_prompt;       /* tokens of the first request; 0: LONG_PROMPT */
-    int longest;           /* maximum prompt length of the others */
-    bool searches;         /* some requests are beam searches, if no layer has windows; ... */
-    bool mirostat;         /* ... and some use mirostat */
-    bool reads;            /* some requests read their prompt, or list the logprobs of given ids */
-    int V, K;              /* K: numbers of a hidden vector */
-    struct kv_config kv;   /* for one block; a run sets its block size */
-    bool has_states;       /* some layers are recurrent */
-    int64_t state_bytes;   /* of a sequence in these */
-    int n_windows, window; /* number of layers with windows; the longest window */
+    int long_prompt;     /* tokens of the first request; 0: LONG_PROMPT */
+    int longest;         /* maximum prompt length of the others */
+    bool searches;       /* some requests are beam searches, if no layer has windows; ... */
+    bool mirostat;       /* ... and some use mirostat */
+    bool reads;          /* some requests read their prompt, or list the logprobs of given ids */
+    int V, K;            /* K: numbers of a hidden vector */
+    struct kv_config kv; /* for one block; a run sets its block size */
+    struct kv_heads heads[MAX_LAYERS]; /* of the layers with keys */
+    bool has_states;                   /* some layers are recurrent */
+    int64_t state_bytes;               /* of a sequence in these */
+    int n_windows, window;             /* number of layers with windows; the longest window */
     int n_asked, n_theme;
     const int32_t *theme[N_THEMES]; /* [n_theme] */
     int32_t *drawn;                 /* themes that the set has drawn, or NULL */

@@ -408,7 +408,46 @@ def qwen3_next():
         **{**SMALL, **delta, **experts(6, 3), "tie_word_embeddings": False}))
 
 
-FAMILIES = {"lfm2": lfm2, "lfm2_moe": lfm2_moe, "qwen3_5": qwen3_5, "qwen3_5_moe": qwen3_5_moe, "qwen3_next": qwen3_next, "falcon": falcon, "falcon_40b": falcon_40b, "gptneox": gptneox, "gptneox_sequential": gptneox_sequential,
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": CONTEXT // 4, "beta_fast": 32.0,
+        "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0}
+LATENT = {"hidden_size": 32, "intermediate_size": 48, "moe_intermediate_size": 16, "num_attention_heads": 4, "num_key_value_heads": 4,
+          "kv_lora_rank": 48, "qk_nope_head_dim": 20, "qk_rope_head_dim": 8, "v_head_dim": 16, "num_experts_per_tok": 3, "rms_norm_eps": 1e-6,
+          "tie_word_embeddings": False, "pad_token_id": 0, **COMMON}
+
+
+def deepseek_v3():
+    """With YaRN, two of four groups, and latent vectors of queries; a query is larger than a key of the cache."""
+    return transformers.DeepseekV3ForCausalLM(transformers.DeepseekV3Config(
+        num_hidden_layers=3, q_lora_rank=24, n_routed_experts=8, n_shared_experts=1, n_group=4, topk_group=2, first_k_dense_replace=1,
+        routed_scaling_factor=2.5, norm_topk_prob=True, rope_parameters=YARN, **LATENT))
+
+
+def deepseek_v2():
+    """Like its large one: groups, of which the best expert counts, and YaRN with other factors."""
+    return transformers.DeepseekV2ForCausalLM(transformers.DeepseekV2Config(
+        num_hidden_layers=3, q_lora_rank=40, n_routed_experts=9, n_shared_experts=2, n_group=3, topk_group=2, first_k_dense_replace=1,
+        topk_method="group_limited_greedy", routed_scaling_factor=4.0, norm_topk_prob=False,
+        rope_parameters={**YARN, "mscale": 0.707, "mscale_all_dim": 0.707}, **LATENT))
+
+
+def deepseek_v2_lite():
+    """Without latent vectors of queries, and without groups."""
+    return transformers.DeepseekV2ForCausalLM(transformers.DeepseekV2Config(
+        num_hidden_layers=2, q_lora_rank=None, n_routed_experts=6, n_shared_experts=2, n_group=1, topk_group=1, first_k_dense_replace=1,
+        topk_method="greedy", routed_scaling_factor=1.0, norm_topk_prob=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4}, **LATENT))
+
+
+def glm4_moe_lite():
+    """A value is larger than the part of a key that is not rotated."""
+    return transformers.Glm4MoeLiteForCausalLM(transformers.Glm4MoeLiteConfig(
+        num_hidden_layers=3, q_lora_rank=24, n_routed_experts=6, n_shared_experts=1, n_group=1, topk_group=1, routed_scaling_factor=1.8,
+        norm_topk_prob=True, rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        **{**LATENT, "num_attention_heads": 5, "num_key_value_heads": 5, "v_head_dim": 32, "qk_nope_head_dim": 24, "kv_lora_rank": 64}))
+
+
+FAMILIES = {"deepseek_v3": deepseek_v3, "deepseek_v2": deepseek_v2, "deepseek_v2_lite": deepseek_v2_lite, "glm4_moe_lite": glm4_moe_lite,
+            "lfm2": lfm2, "lfm2_moe": lfm2_moe, "qwen3_5": qwen3_5, "qwen3_5_moe": qwen3_5_moe, "qwen3_next": qwen3_next, "falcon": falcon, "falcon_40b": falcon_40b, "gptneox": gptneox, "gptneox_sequential": gptneox_sequential,
             "qwen2_5_vl": qwen2_5_vl, "qwen3_vl": qwen3_vl, "qwen3_vl_moe": qwen3_vl_moe,
             "qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,
             "granite": granite, "olmo2": olmo2, "olmo3": olmo3, "gemma3": gemma3,

@@ -19,6 +19,7 @@ import gguf
 import torch
 import transformers
 from family_models import CONTEXT, FAMILIES, SHORT_CONTEXT, V
+from latent_files import add_latent_keys, add_latent_matrices
 
 OUT = pathlib.Path(__file__).resolve().parent / "families"
 N_GREEDY = 32
@@ -127,7 +128,10 @@ def last_chosen_tied(scores, used):
 
 def experts_tied(router_logits, model):
     """Are the last chosen expert and the first one left out nearly tied in any row?"""
-    return last_chosen_tied(torch.cat(router_logits).float(), text_config(model).num_experts_per_tok)
+    c = text_config(model)
+    if c.model_type == "deepseek_v2":
+        return groups_tied(torch.cat(router_logits).softmax(-1), c)
+    return last_chosen_tied(torch.cat(router_logits).float(), c.num_experts_per_tok)
 
 
 def softmax_corrections(model):
@@ -154,8 +158,14 @@ def sigmoids_tied(router_logits, model):
     """The same for groups, and for the experts in the chosen ones."""
     c = model.config
     scores = torch.cat([logits.sigmoid() + correction for logits, correction in zip(router_logits, corrections(model))])
+    return groups_tied(scores, c)
+
+
+def groups_tied(scores, c):
+    """Are groups, or the experts in the chosen groups, nearly tied? A group of a softmax ranks by its best expert."""
     groups = scores.unflatten(1, (getattr(c, "n_group", 1), -1))
-    best, used = groups.topk(2).values.sum(dim=-1), getattr(c, "topk_group", 1)
+    counted = 1 if c.model_type == "deepseek_v2" else min(2, groups.shape[-1])
+    best, used = groups.topk(counted).values.sum(dim=-1), getattr(c, "topk_group", 1)
     dropped = best < best.topk(used).values[:, -1:]
     groups = groups.masked_fill(dropped.unsqueeze(-1), -1)
     return last_chosen_tied(best, used) or last_chosen_tied(groups.flatten(1), c.num_experts_per_tok)
@@ -321,6 +331,12 @@ DELTA = {**MOE, "post_attention_layernorm": "post_attention_norm", "linear_attn.
          "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out", "linear_attn.in_proj_ba": "ssm_ba"}
 NAMES.update(qwen3_5=DELTA, qwen3_5_moe=DELTA, qwen3_next=DELTA)
 ARCHITECTURES.update(qwen3_5="qwen35", qwen3_5_moe="qwen35moe", qwen3_next="qwen3next")
+DEEPSEEK = {**NAMES["glm4moe"], "post_attention_layernorm": "ffn_norm", "self_attn.q_a_proj": "attn_q_a",
+            "self_attn.q_a_layernorm": "attn_q_a_norm", "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+            "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b"}
+LATENT = ("deepseek_v3", "deepseek_v2", "deepseek_v2_lite", "glm4_moe_lite")
+NAMES.update({name: DEEPSEEK for name in LATENT})
+ARCHITECTURES.update({name: "deepseek2" for name in LATENT})
 NEOX = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "attention.query_key_value": "attn_qkv",
         "attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"}
 FALCON = {**NEOX, "self_attention.query_key_value": "attn_qkv", "self_attention.dense": "attn_output", "ln_mlp": "attn_norm",
@@ -428,6 +444,9 @@ def add_tensors(writer, family, model):
             continue
         if ".experts." in name:
             (add_gpt_oss_experts if family == "gpt_oss" else add_experts)(writer, name, data)
+            continue
+        if "kv_b_proj" in name and family != "deepseek_v2":  # older files have both in one tensor
+            add_latent_matrices(writer, name, data, model.config)
             continue
         if name.endswith("conv.conv.weight"):
             data = data.squeeze(1)
@@ -610,6 +629,9 @@ def add_keys(writer, family, c):
             writer.add_expert_used_count(c.num_experts_per_tok)
             writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
             writer.add_leading_dense_block_count(c.num_dense_layers)
+        return
+    if family in LATENT:
+        add_latent_keys(writer, family, c)
         return
     writer.add_head_count_kv(key_heads(c))
     if has_delta(family):

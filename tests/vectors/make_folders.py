@@ -343,6 +343,14 @@ def qwen3moe_mixed():
         **family_models.experts(6, 3)))
 
 
+def kimi_k2():
+    """DeepSeek V3's class with other numbers: one group, and half as many heads."""
+    latent = {**family_models.LATENT, "num_attention_heads": 2, "num_key_value_heads": 2}
+    return transformers.DeepseekV3ForCausalLM(transformers.DeepseekV3Config(
+        num_hidden_layers=2, q_lora_rank=40, n_routed_experts=10, n_shared_experts=1, n_group=1, topk_group=1, first_k_dense_replace=1,
+        routed_scaling_factor=2.827, norm_topk_prob=True, rope_parameters=family_models.YARN, **latent))
+
+
 # ---- changes to a folder ------------------------------------------------------------------------------------
 
 def edit_json(path, edit):
@@ -472,6 +480,27 @@ def finish_glm4moe(folder):
     tensors = safetensors.torch.load_file(path)
     tensors["model.layers.3.eh_proj.weight"] = torch.ones(32, 64)
     safetensors.torch.save_file(tensors, path, {"format": "pt"})
+
+
+def finish_deepseek(config):
+    """The keys of published folders that transformers does not write."""
+    config.update(scoring_func="sigmoid", topk_method="noaux_tc", moe_layer_freq=1, ep_size=1, num_nextn_predict_layers=1)
+    for name in ("head_dim", "qk_head_dim", "rope_interleave"):
+        config.pop(name, None)
+
+
+def finish_deepseek_v3(folder):
+    """As published, with a layer after the last one that predicts one more token."""
+    path = folder / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    tensors["model.layers.3.eh_proj.weight"] = torch.ones(32, 64)
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+    edit_json(folder / "config.json", old_spelling)
+    edit_json(folder / "config.json", finish_deepseek)
+
+
+def finish_kimi_k2(folder):
+    edit_json(folder / "config.json", lambda config: config.update(model_type="kimi_k2", num_nextn_predict_layers=0))
 
 
 def finish_qwen2_5_vl(folder):
@@ -613,6 +642,11 @@ def finish_mxfp4(folder):
 
 # name: (model, type of its weights, largest file, changes to the folder)
 FOLDERS = {
+    "deepseek_v3": (family_models.deepseek_v3, torch.bfloat16, "1GB", finish_deepseek_v3),
+    "deepseek_v2": (family_models.deepseek_v2, torch.bfloat16, "1GB", None),
+    "deepseek_v2_lite": (family_models.deepseek_v2_lite, torch.float32, "1GB", None),
+    "glm4_moe_lite": (family_models.glm4_moe_lite, torch.bfloat16, "1GB", None),
+    "kimi_k2": (kimi_k2, torch.bfloat16, "1GB", finish_kimi_k2),
     "lfm2": (lfm2, torch.bfloat16, "1GB", finish_lfm2),
     "lfm2_moe": (lfm2_moe, torch.bfloat16, "1GB", None),
     "qwen3_5": (qwen3_5, torch.bfloat16, "1GB", finish_delta),

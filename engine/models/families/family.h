@@ -104,6 +104,7 @@ struct model_family {
     bool has_delta;      /* they are those of gated delta rules */
     bool tiles_heads;    /* GGUF files tile the value heads of these */
     bool may_not_rotate; /* a GGUF file may turn positions off */
+    bool has_latents;    /* latent attention */
     bool by_sigmoid;     /* experts are chosen and weighed by sigmoids; see struct experts */
     bool ties;           /* the head is the embedding if config.json lacks "tie_word_embeddings" */
     struct folder_style folder;
@@ -135,6 +136,13 @@ struct model_family {
 /* The shared expert, whose weight is 1 without ROLE_SHARED_ROUTER. */
 #define ROLES_SHARED                                                                               \
     (ROLE_BIT(ROLE_SHARED_GATE) | ROLE_BIT(ROLE_SHARED_UP) | ROLE_BIT(ROLE_SHARED_DOWN))
+
+/* Latent attention: its tensors, those of queries with and without a latent vector, and those that
+ * newer GGUF files have in place of ROLE_KV_B. */
+#define ROLES_LATENT                                                                               \
+    (ROLE_BIT(ROLE_ATTN_NORM) | ROLE_BIT(ROLE_KV_A) | ROLE_BIT(ROLE_KV_A_NORM) | ROLE_BIT(ROLE_O))
+#define ROLES_LATENT_Q (ROLE_BIT(ROLE_Q_A) | ROLE_BIT(ROLE_Q_A_NORM) | ROLE_BIT(ROLE_Q_B))
+#define ROLES_LATENT_B (ROLE_BIT(ROLE_K_B) | ROLE_BIT(ROLE_V_B))
 
 /* The numbers of xIELU. */
 #define ROLES_XIELU                                                                                \
@@ -203,6 +211,8 @@ extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gp
     model_smollm3, model_gemma4_experts, model_glm, model_command_r, model_granite4, model_phi,
     model_falcon, model_gptneox, model_arcee, model_nemotron, model_hunyuan, model_apertus,
     model_lfm2, model_lfm2_moe, model_qwen3next, model_qwen35, model_qwen35moe;
+extern const struct model_family model_deepseek2, model_deepseek_v2, model_deepseek_v3,
+    model_glm4_moe_lite; /* deepseek.c */
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
     model_granitemoe, model_minimax_m2, model_qwen3vlmoe, model_ernie4_5_moe; /* experts.c */
 extern const struct model_family model_gpt_oss, model_glm4_moe;

@@ -82,7 +82,23 @@ static const struct role_info table[N_ROLES] = {
                            VECTOR(Q, OUTPUTS), .of_heads = true},
     [ROLE_K_NORM_HEADS] = {"attn_k_norm.weight", "self_attn.k_layernorm.norms.*.weight",
                            VECTOR(KV, OUTPUTS), .of_heads = true},
-    [ROLE_O] = {"attn_output.weight", "self_attn.o_proj.weight", MATRIX(K, Q, INPUTS)},
+    [ROLE_Q_A] = {"attn_q_a.weight", "self_attn.q_a_proj.weight", MATRIX(Q_RANK, K, NONE)},
+    [ROLE_Q_A_NORM] = {"attn_q_a_norm.weight", "self_attn.q_a_layernorm.weight",
+                       VECTOR(Q_RANK, NONE)},
+    [ROLE_Q_B] = {"attn_q_b.weight", "self_attn.q_b_proj.weight", MATRIX(Q, Q_RANK, OUTPUTS)},
+    [ROLE_KV_A] = {"attn_kv_a_mqa.weight", "self_attn.kv_a_proj_with_mqa.weight",
+                   MATRIX(KV, K, NONE)},
+    [ROLE_KV_A_NORM] = {"attn_kv_a_norm.weight", "self_attn.kv_a_layernorm.weight",
+                        VECTOR(RANK, NONE)},
+    [ROLE_KV_B] = {"attn_kv_b.weight",
+                   "self_attn.kv_b_proj.weight",
+                   MATRIX(KV_B, RANK, OUTPUTS),
+                   2,
+                   {ROLE_K_B, ROLE_V_B},
+                   .of_latents = true},
+    [ROLE_K_B] = {"attn_k_b.weight", NULL, MATRIX(K_B, UNROTATED, OUTPUTS), .of_latents = true},
+    [ROLE_V_B] = {"attn_v_b.weight", NULL, MATRIX(OUT, RANK, OUTPUTS), .of_latents = true},
+    [ROLE_O] = {"attn_output.weight", "self_attn.o_proj.weight", MATRIX(K, OUT, INPUTS)},
     [ROLE_O_BIAS] = {"attn_output.bias", "self_attn.o_proj.bias", BIAS(K, FIRST)},
     [ROLE_SINKS] = {"attn_sinks.weight", "self_attn.sinks", VECTOR(H, OUTPUTS)},
     [ROLE_CONV_IN] = {"shortconv.in_proj.weight",
@@ -243,8 +259,32 @@ int role_pieces(const struct model_config *config, enum role role) {
     return info->of_heads ? role_extent(config, info->N, 0) / config_heads(config, 0).D : 0;
 }
 
+/* The dimensions of latent attention. */
+static int latent_extent(const struct model_config *config, enum extent extent) {
+    const struct latent_config *latent = &config->latent;
+    switch (extent) {
+    case EXTENT_Q:
+        return config->H * (latent->D_unrotated + latent->D_rope);
+    case EXTENT_OUT:
+        return config->H * latent->D_value;
+    case EXTENT_RANK:
+        return latent->rank;
+    case EXTENT_Q_RANK:
+        return latent->q_rank;
+    case EXTENT_UNROTATED:
+        return latent->D_unrotated;
+    case EXTENT_KV_B:
+        return config->H * (latent->D_unrotated + latent->D_value);
+    case EXTENT_K_B:
+        return config->H * latent->rank;
+    default:
+        return 0;
+    }
+}
+
 int role_extent(const struct model_config *config, enum extent extent, int layer) {
-    struct kv_heads heads = config_heads(config, layer < 0 ? 0 : layer);
+    const struct kv_heads heads = config_heads(config, layer < 0 ? 0 : layer);
+    const struct latent_config *latent = &config->latent;
     switch (extent) {
     case EXTENT_NONE:
         return 0;
@@ -259,7 +299,8 @@ int role_extent(const struct model_config *config, enum extent extent, int layer
     case EXTENT_2F:
         return 2 * config_width(config, layer < 0 ? 0 : layer);
     case EXTENT_Q:
-        return config->H * heads.D;
+    case EXTENT_OUT:
+        return latent->is_used ? latent_extent(config, extent) : config->H * heads.D;
     case EXTENT_KV:
         return heads.G * heads.D;
     case EXTENT_QKV:
@@ -306,8 +347,9 @@ int role_extent(const struct model_config *config, enum extent extent, int layer
         return config->delta.Hv * config->delta.dv;
     case EXTENT_C_Z:
         return config->C + config->delta.Hv * config->delta.dv;
+    default:
+        return latent_extent(config, extent);
     }
-    return 0;
 }
 
 int role_groups(const struct model_config *config, enum role role, int layer, int rows[MAX_PARTS]) {

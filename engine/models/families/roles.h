@@ -63,6 +63,15 @@ enum role {
     ROLE_K_NORM_ALL,
     ROLE_Q_NORM_HEADS, /* a LayerNorm per head with separate gains */
     ROLE_K_NORM_HEADS,
+    /* latent attention: queries from a normalised latent vector instead of ROLE_Q */
+    ROLE_Q_A,
+    ROLE_Q_A_NORM,
+    ROLE_Q_B,
+    ROLE_KV_A, /* the latent vector of keys and values, then the rotated numbers of the key */
+    ROLE_KV_A_NORM,
+    ROLE_KV_B, /* of each head a part of its key and its value; loaded as the next two */
+    ROLE_K_B,  /* of each head [rank][numbers of the key]: it is multiplied with queries */
+    ROLE_V_B,  /* of each head [numbers of the value][rank] */
     ROLE_O,
     ROLE_O_BIAS,
     ROLE_SINKS,
@@ -147,9 +156,15 @@ enum extent {
     EXTENT_EMBEDDING, /* the embedding's width: usually K */
     EXTENT_F,
     EXTENT_2F,
-    EXTENT_Q,   /* H * D */
-    EXTENT_KV,  /* G * D */
-    EXTENT_QKV, /* (H + 2 G) * D */
+    EXTENT_Q,    /* H * D; with latent attention, H times the numbers of an expanded query */
+    EXTENT_OUT,  /* attention's output: H times the numbers of a value */
+    EXTENT_RANK, /* of latent attention: numbers of a latent vector */
+    EXTENT_Q_RANK,
+    EXTENT_UNROTATED, /* numbers of an expanded key that are not rotated */
+    EXTENT_KV_B,      /* H times those and the numbers of a value */
+    EXTENT_K_B,       /* H times the rank */
+    EXTENT_KV,        /* G * D */
+    EXTENT_QKV,       /* (H + 2 G) * D */
     EXTENT_D,
     EXTENT_P,
     EXTENT_LP, /* L * P */
@@ -198,6 +213,7 @@ struct role_info {
      * biases: one tensor [E][N] */
     bool of_experts;
     bool of_heads;   /* one vector per head; in a folder one tensor each, as for experts */
+    bool of_latents; /* a matrix per head, in GGUF files as a third dimension, or ROLE_KV_B */
     bool of_taps;    /* a row of `taps` numbers per channel, in folders with a dimension of 1 */
     bool is_float32; /* the backend always stores it in float32 */
 };

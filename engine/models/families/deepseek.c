@@ -1,0 +1,97 @@
+/* Latent attention (DeepSeek-AI 2024): keys and values are one vector of some hundred numbers per
+ * token, from which each head's matrices would expand them. The experts are those of GLM-4.5: the
+ * first layers have a plain MLP, the others shared experts. DeepSeek V2 chooses experts by a
+ * softmax, within the groups with the largest scores; V3, R1, Kimi K2 (Moonshot AI 2025) and
+ * GLM-4.7-Flash (Z.ai 2026) by sigmoids with a correction. All of them are "deepseek2" in GGUF
+ * files. */
+#include <math.h>
+
+#include "engine/models/families/family.h"
+
+#define ROLES                                                                                      \
+    (ROLES_ENDS | ROLES_LATENT | ROLES_GATED_MLP | ROLE_BIT(ROLE_ROUTER) |                         \
+     ROLE_BIT(ROLE_EXPERTS_GATE) | ROLE_BIT(ROLE_EXPERTS_UP) | ROLE_BIT(ROLE_EXPERTS_DOWN))
+#define ROLES_OF_SHAPE (ROLE_BIT(ROLE_Q) | ROLES_LATENT_Q | ROLE_BIT(ROLE_KV_B) | ROLES_LATENT_B)
+
+static const char *const none[] = {NULL};
+static const char *const v2_hf[] = {"DeepseekV2ForCausalLM", NULL};
+static const char *const v3_hf[] = {"DeepseekV3ForCausalLM", "KimiK2ForCausalLM", NULL};
+static const char *const glm_hf[] = {"Glm4MoeLiteForCausalLM", NULL};
+static const struct role_alias alias[] = {{ROLE_SHARED_GATE, "mlp.shared_experts.gate_proj.weight"},
+                                          {ROLE_SHARED_UP, "mlp.shared_experts.up_proj.weight"},
+                                          {ROLE_SHARED_DOWN, "mlp.shared_experts.down_proj.weight"},
+                                          {0}};
+
+/* Scores are divided by the root of the expanded size of a query, and multiplied by the square of
+ * YaRN's factor. */
+static enum status finish(struct model_config *config, struct err *err) {
+    const struct latent_config *latent = &config->latent;
+    const float factor = config->rope.stretch.score_factor;
+    (void)err;
+    config->attention_scale = 1 / sqrtf((float)(latent->D_unrotated + latent->D_rope));
+    if (factor > 0) config->attention_scale *= factor * factor;
+    return STATUS_OK;
+}
+
+/* For GGUF files, whose keys say how experts are chosen. */
+const struct model_family model_deepseek2 = {
+    .gguf = "deepseek2",
+    .hf = none,
+    .roles = ROLES,
+    .optional =
+        ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROUTER_CORRECTION) | ROLES_SHARED | ROLES_OF_SHAPE,
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_ADJACENT,
+    .has_latents = true,
+    .finish = finish,
+};
+
+const struct model_family model_deepseek_v2 = {
+    .gguf = "deepseek_v2",
+    .only_folders = true,
+    .hf = v2_hf,
+    .roles = ROLES,
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_SHARED | ROLES_OF_SHAPE,
+    .norm = NORM_RMS,
+    .norm_epsilon = 1e-6f,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_ADJACENT,
+    .has_latents = true,
+    .folder = {.alias = alias, .rotates_adjacent = true, .D = 64},
+    .finish = finish,
+};
+
+const struct model_family model_deepseek_v3 = {
+    .gguf = "deepseek_v3",
+    .only_folders = true,
+    .hf = v3_hf,
+    .roles = ROLES | ROLE_BIT(ROLE_ROUTER_CORRECTION),
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_SHARED | ROLES_OF_SHAPE,
+    .norm = NORM_RMS,
+    .norm_epsilon = 1e-6f,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_ADJACENT,
+    .weights = {.normalised_in_folders = true},
+    .has_latents = true,
+    .by_sigmoid = true,
+    .folder = {.alias = alias, .rotates_adjacent = true, .D = 64},
+    .finish = finish,
+};
+
+const struct model_family model_glm4_moe_lite = {
+    .gguf = "glm4_moe_lite",
+    .only_folders = true,
+    .hf = glm_hf,
+    .roles = ROLES | ROLE_BIT(ROLE_ROUTER_CORRECTION),
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_SHARED | ROLES_OF_SHAPE,
+    .norm = NORM_RMS,
+    .norm_epsilon = 1e-5f,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_ADJACENT,
+    .weights = {.normalised_in_folders = true},
+    .has_latents = true,
+    .by_sigmoid = true,
+    .folder = {.alias = alias, .rotates_adjacent = true, .D = 64},
+    .finish = finish,
+};
