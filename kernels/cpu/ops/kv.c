@@ -255,7 +255,8 @@ void op_kv_block_get(const struct kv_cache *cache, int block, void *out) {
         assert(kv->has_window || (block >= 0 && block < kv->n_blocks));
         for (int place = 0; place < (int)kv->L && !kv->has_window; place++) {
             memcpy(to, kv_keys(kv, place, block), kv->key_bytes);
-            memcpy(to + kv->key_bytes, kv_values(kv, place, block), kv->value_bytes);
+            if (!kv->shares)
+                memcpy(to + kv->key_bytes, kv_values(kv, place, block), kv->value_bytes);
             to += kv->key_bytes + kv->value_bytes;
         }
     }
@@ -268,7 +269,8 @@ void op_kv_block_put(struct kv_cache *cache, int block, const void *in) {
         assert(kv->has_window || (block >= 0 && block < kv->n_blocks));
         for (int place = 0; place < (int)kv->L && !kv->has_window; place++) {
             memcpy(kv_keys(kv, place, block), from, kv->key_bytes);
-            memcpy(kv_values(kv, place, block), from + kv->key_bytes, kv->value_bytes);
+            if (!kv->shares)
+                memcpy(kv_values(kv, place, block), from + kv->key_bytes, kv->value_bytes);
             from += kv->key_bytes + kv->value_bytes;
         }
     }
