@@ -31,16 +31,6 @@
 #include "engine/models/layers.h"
 #include "engine/models/model.h"
 
-static struct linear linear_of(const struct tensors *t, enum role w, enum role bias) {
-    return (struct linear){t->w[w], t->vec[bias], 0, t->low[w]};
-}
-
-/* Returns the last product of a branch: with the residual scale. */
-static struct linear ending_of(const struct model *model, const struct tensors *t, enum role w,
-                               enum role bias) {
-    return (struct linear){t->w[w], t->vec[bias], model->config.residual_scale, t->low[w]};
-}
-
 /* Returns the experts of a layer, and the shared expert if the layer has one. */
 static struct experts experts_of(const struct model *model, const struct tensors *t) {
     const struct expert_config *c = &model->config.experts;

@@ -29,15 +29,15 @@ static void project(struct model *model, const struct tensors *t, int M) {
     struct model_activations *a = &model->act;
     const bool has_rank = t->w[ROLE_Q_A];
     const struct norm norm = norm_of(model, t->vec[ROLE_ATTN_NORM]);
-    const struct linear linear[] = {{t->w[has_rank ? ROLE_Q_A : ROLE_Q], NULL},
-                                    {t->w[ROLE_KV_A], NULL}};
+    const struct linear linear[] = {linear_of(t, has_rank ? ROLE_Q_A : ROLE_Q, N_ROLES),
+                                    linear_of(t, ROLE_KV_A, N_ROLES)};
     assert(linear[0].w && linear[1].w);
     TIME_OP(b, OP_MATMUL,
             compute->matmul(b, (float *const[]){has_rank ? a->v : a->latent, a->k}, a->x, &norm,
                             linear, 2, M));
     if (!has_rank) return;
     const struct norm of_q = norm_of(model, t->vec[ROLE_Q_A_NORM]);
-    const struct linear expands = {t->w[ROLE_Q_B], NULL};
+    const struct linear expands = linear_of(t, ROLE_Q_B, N_ROLES);
     TIME_OP(b, OP_MATMUL,
             compute->matmul(b, (float *const[]){a->latent}, a->v, &of_q, &expands, 1, M));
 }

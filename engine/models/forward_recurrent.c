@@ -27,9 +27,9 @@ static void short_conv(struct model *model, int layer, int M, struct kv_cache *c
     const struct tensors *t = &model->layers[layer];
     struct model_activations *a = &model->act;
     const struct norm norm = norm_of_layer(model, t);
-    const struct linear linear[] = {{t->w[ROLE_CONV_GATE_IN], t->vec[ROLE_CONV_GATE_IN_BIAS]},
-                                    {t->w[ROLE_CONV_GATE_OUT], t->vec[ROLE_CONV_GATE_OUT_BIAS]},
-                                    {t->w[ROLE_CONV_X], t->vec[ROLE_CONV_X_BIAS]}};
+    const struct linear linear[] = {linear_of(t, ROLE_CONV_GATE_IN, ROLE_CONV_GATE_IN_BIAS),
+                                    linear_of(t, ROLE_CONV_GATE_OUT, ROLE_CONV_GATE_OUT_BIAS),
+                                    linear_of(t, ROLE_CONV_X, ROLE_CONV_X_BIAS)};
     const struct short_conv conv = {m->C, m->taps, t->vec[ROLE_CONV], t->vec[ROLE_CONV_BIAS]};
     assert(conv.w && linear[2].w);
     TIME_OP(b, OP_MATMUL,
@@ -59,10 +59,9 @@ static void delta_rule(struct model *model, int layer, int M, struct kv_cache *c
     const struct tensors *t = &model->layers[layer];
     struct model_activations *a = &model->act;
     const struct norm norm = norm_of_layer(model, t);
-    const struct linear linear[] = {{.w = t->w[ROLE_DELTA_QKV]},
-                                    {.w = t->w[ROLE_DELTA_Z]},
-                                    {.w = t->w[ROLE_DELTA_B]},
-                                    {.w = t->w[ROLE_DELTA_DT]}};
+    const struct linear linear[] = {
+        linear_of(t, ROLE_DELTA_QKV, N_ROLES), linear_of(t, ROLE_DELTA_Z, N_ROLES),
+        linear_of(t, ROLE_DELTA_B, N_ROLES), linear_of(t, ROLE_DELTA_DT, N_ROLES)};
     const struct short_conv conv = {m->C, m->taps, t->vec[ROLE_DELTA_CONV], NULL};
     const struct delta_rule rule = rule_of(model, t);
     const struct delta_rows rows = {a->q, a->k, a->v, a->v + (size_t)M * (size_t)rule.Hv};
@@ -85,7 +84,6 @@ struct linear recurrent_output(const struct model *model, int layer) {
     const struct tensors *t = &model->layers[layer];
     const bool is_delta = model->part.delta.is_used;
     assert(t->w[is_delta ? ROLE_DELTA_OUT : ROLE_CONV_OUT]);
-    return (struct linear){t->w[is_delta ? ROLE_DELTA_OUT : ROLE_CONV_OUT],
-                           is_delta ? NULL : t->vec[ROLE_CONV_OUT_BIAS],
-                           model->config.residual_scale};
+    return is_delta ? ending_of(model, t, ROLE_DELTA_OUT, N_ROLES)
+                    : ending_of(model, t, ROLE_CONV_OUT, ROLE_CONV_OUT_BIAS);
 }

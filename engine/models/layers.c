@@ -266,3 +266,17 @@ int model_windows(const struct model_config *config, struct attention_window win
     }
     return n;
 }
+
+/* ---- products ------------------------------------------------------------------------------- */
+
+struct linear linear_of(const struct tensors *t, enum role w, enum role bias) {
+    assert(t && w < N_ROLES);
+    return (struct linear){t->w[w], bias == N_ROLES ? NULL : t->vec[bias], 0, t->low[w]};
+}
+
+struct linear ending_of(const struct model *model, const struct tensors *t, enum role w,
+                        enum role bias) {
+    struct linear linear = linear_of(t, w, bias);
+    linear.scale = model->config.residual_scale;
+    return linear;
+}

@@ -247,7 +247,7 @@ struct thread_scratch {
     float *outputs;         /* [2][TILE_GROUP * LANES][BLOCK] partial outputs */
 };
 
-enum { MAX_FUSED = 3 }; /* the most projections with one input that may have adapters */
+enum { MAX_FUSED = 4 }; /* the most projections with one input that may have adapters */
 
 /* Memory for the products of adapters. NULL: there are no adapters. */
 struct low_rank_rows {

@@ -319,6 +319,60 @@ START_TEST(experts_are_refused) {
 }
 END_TEST
 
+/* ---- families ------------------------------------------------------------------------------- */
+
+/* Models with several kinds of layers: attention, gated attention, delta rules, short convolutions,
+ * latent attention, experts. */
+static const char *const kinds[] = {
+    "families/qwen3.gguf",   "families/gpt2.gguf",        "families/lfm2.gguf",
+    "families/qwen3_5.gguf", "families/deepseek_v2.gguf", "families/deepseek_v2_lite.gguf",
+    "families/gemma3.gguf",  "families/falcon.gguf",      "families/granitemoe.gguf",
+};
+
+enum { N_KINDS = sizeof kinds / sizeof *kinds, PROMPT = 12 };
+
+/* Whether the adapter of one matrix can be loaded, and then changes the logits. */
+static bool changes_logits(struct engine *model, enum role role, bool *is_loaded) {
+    const struct made_adapter made = {.rank = 4, .seed = 7, .only = role};
+    char *path = adapter_file_temporary(&made, engine_model(model));
+    struct adapter_facts facts;
+    struct err err;
+    int32_t ids[PROMPT];
+    int number, n = engine_model(model)->V;
+    float *base = mem_calloc((size_t)n, sizeof *base);
+    for (int i = 0; i < PROMPT; i++) ids[i] = 5 + 7 * i;
+    *is_loaded = !engine_adapter_load(model, path, &number, &facts, &err);
+    memcpy(base, last_logits(model, ids, PROMPT, 0), (size_t)n * sizeof *base);
+    bool changes = *is_loaded && memcmp(base, last_logits(model, ids, PROMPT, number),
+                                        (size_t)n * sizeof *base) != 0;
+    if (*is_loaded) engine_adapter_unload(model, number);
+    unlink(path);
+    free(path);
+    free(base);
+    return changes;
+}
+
+/* An adapter is refused, or it has an effect: never is one taken and then left out of a product. */
+START_TEST(each_matrix_that_is_taken_has_an_effect) {
+    char path[128];
+    int taken = 0;
+    snprintf(path, sizeof path, "tests/vectors/%s", kinds[_i]);
+    struct engine *model = open_for(path, NULL, false, 2);
+    for (enum role role = 1; role < N_ROLES; role++) {
+        bool has = false, is_loaded;
+        for (int i = 0; i < engine_model(model)->L; i++)
+            has = has || config_has_in(engine_model(model), role, i);
+        if (!has) continue;
+        bool changes = changes_logits(model, role, &is_loaded);
+        ck_assert_msg(changes || !is_loaded, "%s: adapters of role %d are left out", kinds[_i],
+                      (int)role);
+        taken += is_loaded;
+    }
+    ck_assert_int_ge(taken, 2);
+    engine_close(model);
+}
+END_TEST
+
 /* ---- settings ------------------------------------------------------------------------------- */
 
 START_TEST(what_cannot_be_adapted_is_refused_at_the_start) {
@@ -359,6 +413,7 @@ int main(void) {
     Suite *suite = suite_create("engine_adapters");
     TCase *golden = tcase_create("golden"), *core = tcase_create("core");
     tcase_add_loop_test(golden, tokens_equal_pefts, 0, N_NAMES);
+    tcase_add_loop_test(golden, each_matrix_that_is_taken_has_an_effect, 0, N_KINDS);
     tcase_add_test(golden, experts_are_refused);
     tcase_add_test(golden, what_cannot_be_adapted_is_refused_at_the_start);
     tcase_add_checked_fixture(core, open_base, close_base);
