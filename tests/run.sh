@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs all tests, stage by stage, and stops at the first stage that fails. `tests/run.sh asan e2e` runs only those
 # stages. The last lines are a summary for a log: one line per stage, with counts. The stages of `make soak` take hours
-# and run only if they are named: fuzz asan_slow tsan_slow chaos_soak mutants schemas_soak openapi_soak packages_soak restarts kills. So
+# and run only if they are named: fuzz asan_slow tsan_slow gpu_programs chaos_soak mutants schemas_soak openapi_soak packages_soak restarts kills. So
 # do those of `make clients`: browser clients.
 set -eu
 cd "$(dirname "$0")/.."
@@ -80,7 +80,7 @@ tidy() {
 release() {
     with_cxx build
     docker/build.sh release "$jobs"
-    unit release
+    unit release --label-exclude soak
 }
 
 # Suites that would take minutes under sanitizers have the label slow; the release build runs them.
@@ -218,6 +218,12 @@ asan_slow() {
     ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 unit asan_emulated --label-regex cuda
 }
 
+# The suites and programs for a GPU compile: about 40 runs of nvcc.
+gpu_programs() {
+    docker/build.sh release "$jobs"
+    unit release --label-regex soak
+}
+
 # The CUDA emulation runs its threads as fibers, which the thread sanitizer does not support.
 tsan_slow() {
     docker/build.sh tsan "$jobs" suites
@@ -269,6 +275,7 @@ for stage in ${*:-tidy release asan tsan chaos schemas packages e2e}; do
     fuzz) say "fuzz: each parser's fuzzer for ${FUZZ_SECONDS:-60} s" ;;
     asan_slow) say "asan_slow: the slow suites and the emulated kernels with address and undefined-behaviour sanitizers" ;;
     tsan_slow) say "tsan_slow: the slow suites with the thread sanitizer" ;;
+    gpu_programs) say "gpu_programs: the suites and programs for a GPU compile" ;;
     chaos_soak) say "chaos_soak: ${CHAOS_REQUESTS:-1000000} hostile requests, then ${CHAOS_MINUTES:-60} minutes with the thread sanitizer, then memory" ;;
     mutants) say "mutants: planted bugs that the tests must find" ;;
     schemas_soak) say "schemas_soak: 100,000 random schemas of other seeds" ;;
