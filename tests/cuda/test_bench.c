@@ -89,7 +89,16 @@ static int32_t run_steps(struct engine *engine, struct op_times *times, int n) {
     engine_time_ops(engine, times);
     for (int32_t i = 0; i < n; i++) {
         int32_t at = i % 200;
-        struct step step = {1, &last, 0, NULL, &at, &at, 1, start, table, 32, 1, &row};
+        struct step step = {.M = 1,
+                            .token = &last,
+                            .position = &at,
+                            .slot = &at,
+                            .S = 1,
+                            .row_start = start,
+                            .table = table,
+                            .table_stride = 32,
+                            .R = 1,
+                            .logit_row = &row};
         struct sample sample = {.sampling = &greedy, .position = at + 1, .history = &last};
         engine_submit(engine, &step);
         engine_sample(engine, &sample, 1);
