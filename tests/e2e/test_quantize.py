@@ -109,6 +109,9 @@ def test_a_folder_is_quantised_as_it_is_loaded():
 REFUSED = {
     "opt": "GGUF files do not support the architecture \"opt\"",
     **dict.fromkeys(["qwen3_5", "qwen3_5_moe", "qwen3_next"], "cannot be made into GGUF files here, because those order value heads otherwise"),
+    **dict.fromkeys(["deepseek_v2", "deepseek_v2_lite"], "GGUF files do not support the architecture \"deepseek_v2\""),
+    **dict.fromkeys(["deepseek_v3", "kimi_k2"], "GGUF files do not support the architecture \"deepseek_v3\""),
+    "glm4_moe_lite": "GGUF files do not support the architecture \"glm4_moe_lite\"",
     "opt_350m": "GGUF files do not support the architecture \"opt\"",
     **dict.fromkeys(["mistral", "ministral"], "a sliding window is not supported in a model of the architecture \"llama\""),
     "smollm3": "layer without positions: 1 in the folder, 0 in the file",  # the tiny model's are not each fourth layer
