@@ -218,7 +218,7 @@ asan_slow() {
     ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 unit asan_emulated --label-regex cuda
 }
 
-# The suites and programs for a GPU compile: about 40 runs of nvcc.
+# The suites and programs for a GPU compile, about 40 runs of nvcc; and the three slowest race-checked suites.
 gpu_programs() {
     docker/build.sh release "$jobs"
     unit release --label-regex soak
@@ -275,7 +275,7 @@ for stage in ${*:-tidy release asan tsan chaos schemas packages e2e}; do
     fuzz) say "fuzz: each parser's fuzzer for ${FUZZ_SECONDS:-60} s" ;;
     asan_slow) say "asan_slow: the slow suites and the emulated kernels with address and undefined-behaviour sanitizers" ;;
     tsan_slow) say "tsan_slow: the slow suites with the thread sanitizer" ;;
-    gpu_programs) say "gpu_programs: the suites and programs for a GPU compile" ;;
+    gpu_programs) say "gpu_programs: the programs for a GPU compile; the slowest race-checked suites" ;;
     chaos_soak) say "chaos_soak: ${CHAOS_REQUESTS:-1000000} hostile requests, then ${CHAOS_MINUTES:-60} minutes with the thread sanitizer, then memory" ;;
     mutants) say "mutants: planted bugs that the tests must find" ;;
     schemas_soak) say "schemas_soak: 100,000 random schemas of other seeds" ;;
