@@ -32,7 +32,7 @@ def commands(installed):
     program = installed / "usr/bin/penstock"
     names = re.findall(r"^  ([a-z]+) ", run(program, "--help").split("\n\n")[1], re.M)
     assert {"serve", "run", "health"} <= set(names) and len(names) > 9
-    flags = re.compile(r"^  (--[a-z0-9-]+)((?: (?:[A-Z]+|[a-z0-9_]+(?:\|[a-z0-9_]+)*))?)(?=  |$)", re.M)
+    flags = re.compile(r"^  (--[a-z0-9-]+)((?: (?:[A-Z]+(?:=[A-Z]+)?|[a-z0-9_]+(?:\|[a-z0-9_]+)*))?)(?=  |$)", re.M)
     return {name: {flag: value.strip() for flag, value in flags.findall(run(program, "help", name))} for name in names}
 
 
