@@ -1,6 +1,6 @@
 /* Latent attention: its keys and queries are those of the formulas, its cache gives the bytes of a
  * cache that holds all numbers twice, on every path, for every type of cache, and the products per
- * head are those of separate matrices. */
+ * head are those of separate matrices. ctest label: slow */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>

@@ -283,6 +283,8 @@ int main(void) {
     tcase_add_test(others, kept_batches_are_limited_in_number_and_found_by_number);
     tcase_add_test(others, endpoints_that_cannot_be_bound_are_refused_by_name);
     tcase_add_test(others, sources_are_an_object_by_rank);
+    tcase_set_timeout(batches, 60);
+    tcase_set_timeout(others, 60);
     suite_add_tcase(suite, batches);
     suite_add_tcase(suite, others);
     return suite_main(suite);
