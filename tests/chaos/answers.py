@@ -5,7 +5,7 @@ import re
 
 STATUSES = {200, 204, 304, 400, 401, 403, 404, 405, 408, 413, 414, 415, 417, 422, 429, 431, 501, 503, 505}
 MAX_HEAD = 65536
-VARYING = {"id", "created", "request_id", "cached_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens",
+VARYING = {"id", "created", "request_id", "seed", "digest", "cached_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens",
            "server_load", "created_at", "completed_at", "total_duration", "prompt_eval_duration", "eval_duration", "item_id", "call_id",
            "signature", "cache_read_input_tokens", "input_tokens", "tokens_cached", "tokens_predicted", "prompt_n", "prompt_ms",
            "prompt_per_token_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_token_ms",
