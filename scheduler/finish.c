@@ -42,6 +42,7 @@ void request_unqueue(struct scheduler *s, struct request *request) {
     int requests = atomic_fetch_sub(&s->inbox.queued_requests, 1);
     int tokens = atomic_fetch_sub(&s->inbox.queued_tokens, request->n_prompt);
     assert(requests >= 1 && tokens >= request->n_prompt);
+    pace_note(&s->stats.queue_pace, now_ns());
 }
 
 static void leave_queue(struct scheduler *s, struct sequence *sequence) {

@@ -132,6 +132,7 @@ static enum status inbox_put(struct scheduler *s, struct request *request, struc
     assert(request->share >= 0 && request->share < s->shares.n);
     request->arrival = inbox->n_arrivals++;
     if (request->is_counted) {
+        if (atomic_load(&inbox->queued_requests) == 0) inbox->queue_since_ns = now_ns();
         atomic_fetch_add(&inbox->queued_requests, 1);
         atomic_fetch_add(&inbox->queued_tokens, request->n_prompt);
     }
@@ -141,10 +142,24 @@ static enum status inbox_put(struct scheduler *s, struct request *request, struc
     return STATUS_OK;
 }
 
+int scheduler_retry_s(struct scheduler *s) {
+    pthread_mutex_lock(&s->inbox.mutex);
+    struct pace pace = s->inbox.published.queue_pace;
+    pace_begin(&pace, s->inbox.queue_since_ns);
+    pthread_mutex_unlock(&s->inbox.mutex);
+    return pace_seconds(&pace, now_ns(), 1);
+}
+
+/* States when a request that was refused by a full queue may come again. */
+static enum status with_retry(struct scheduler *s, enum status status, struct err *err) {
+    if (status == STATUS_OVERLOADED && err) err->retry_after_s = scheduler_retry_s(s);
+    return status;
+}
+
 enum status scheduler_submit(struct scheduler *s, struct generation *generation, struct err *err) {
     enum status status = scheduler_check_fits(s, generation, err);
     if (status != STATUS_OK) return status;
-    if (!has_room_for(s, generation)) return inbox_refuse_full(s, err);
+    if (!has_room_for(s, generation)) return with_retry(s, inbox_refuse_full(s, err), err);
     bool drafts = drafter_guesses(&s->drafter) && generation->max_drafts > 0;
     struct request *request = request_new(generation, s->config.max_model_len, s->config.block_size,
                                           s->config.prefix_caching, drafts ? &s->drafter : NULL);
@@ -153,7 +168,7 @@ enum status scheduler_submit(struct scheduler *s, struct generation *generation,
     status = inbox_put(s, request, err);
     pthread_mutex_unlock(&s->inbox.mutex);
     if (status != STATUS_OK) mem_free(request);
-    return status;
+    return with_retry(s, status, err);
 }
 
 /* The generation is not read: its last event may be on its way, and then the server owns it. */
@@ -185,6 +200,7 @@ void scheduler_stats(struct scheduler *s, struct scheduler_stats *out) {
 
 void inbox_take(struct scheduler *s) {
     pthread_mutex_lock(&s->inbox.mutex);
+    pace_begin(&s->stats.queue_pace, s->inbox.queue_since_ns);
     while (s->inbox.arrived.n > 0) {
         struct list_node *node = list_first(&s->inbox.arrived);
         list_remove(&s->inbox.arrived, node);

@@ -32,6 +32,7 @@ struct inbox {
     bool view_wanted, view_made; /* asked for; made, and not yet copied */
     struct scheduler_view view;
     uint64_t busy_since_ns;      /* now_ns() when work last arrived in an idle scheduler */
+    uint64_t queue_since_ns;     /* now_ns() when a request last arrived in an empty queue */
     _Atomic bool cancels;        /* a flag was set since the engine thread last checked */
     _Atomic int queued_requests; /* requests that have never run, in the inbox or waiting */
     _Atomic int queued_tokens;   /* prompt tokens of these requests */

@@ -9,6 +9,7 @@
 #ifndef PENSTOCK_SCHEDULER_H
 #define PENSTOCK_SCHEDULER_H
 
+#include "config/pace.h"
 #include "scheduler/sequence/generation.h"
 
 /* ---- events --------------------------------------------------------------------------------- */
@@ -125,6 +126,9 @@ void scheduler_free(struct scheduler *scheduler);
  * on a request. Any thread. */
 bool scheduler_has_room(const struct scheduler *scheduler, int n_requests, int n_tokens);
 
+/* Returns the seconds until a request is likely to leave the queue, 1 to PACE_MAX_S. Any thread. */
+int scheduler_retry_s(struct scheduler *scheduler);
+
 /* Can the generation run if it is alone? If not, returns STATUS_INVALID_REQUEST as scheduler_submit
  * does. Any thread. */
 enum status scheduler_check_fits(const struct scheduler *scheduler,
@@ -132,9 +136,9 @@ enum status scheduler_check_fits(const struct scheduler *scheduler,
 
 /* Submits a generation. Any thread. If it fails, it fails immediately and keeps nothing. Fails with
  * STATUS_INVALID_REQUEST if the generation can never fit (code context_length_exceeded, or the KV
- * memory is too small; the message has both numbers), with STATUS_OVERLOADED if the queue is full,
- * and with STATUS_UNAVAILABLE if memory is lacking, the scheduler is stopping or the device has
- * failed. */
+ * memory is too small; the message has both numbers), with STATUS_OVERLOADED if the queue is full
+ * (the error has the seconds of scheduler_retry_s), and with STATUS_UNAVAILABLE if memory is
+ * lacking, the scheduler is stopping or the device has failed. */
 enum status scheduler_submit(struct scheduler *scheduler, struct generation *generation,
                              struct err *err);
 
@@ -192,6 +196,7 @@ struct scheduler_stats {
     uint64_t step_ns;               /* total time of all steps */
     uint64_t part_ns[N_STEP_PARTS]; /* total time of each part */
     bool stepping;                  /* is a step running? */
+    struct pace queue_pace;         /* of requests that leave the queue */
 };
 void scheduler_stats(struct scheduler *scheduler, struct scheduler_stats *out); /* any thread */
 

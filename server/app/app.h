@@ -16,6 +16,7 @@
 #include <uv.h>
 
 #include "config/list.h"
+#include "config/pace.h"
 #include "scheduler/store/prefix_store.h"
 #include "server/app/lanes.h"
 #include "server/app/metrics.h"
@@ -116,6 +117,8 @@ struct app {
     /* number of seeds drawn for prompts without one; any thread may add */
     _Atomic uint64_t n_seeds;
     struct list requests; /* all running requests: struct async_request */
+    struct pace pace;     /* of requests that end */
+    uint64_t start_ns;    /* time that the start took */
     int n_preparing;      /* generating requests that are in a lane */
     bool signalled;       /* a first signal arrived */
     bool draining;        /* new generations are refused */
@@ -143,7 +146,7 @@ struct app {
     bool trimming; /* a worker is returning it */
     /* event_bridge.c: */
     uv_async_t wake;
-    uint64_t n_wakes; /* turns of the loop that received events */
+    uint64_t n_wakes;                            /* turns of the loop that received events */
     void (*on_event)(const struct event *event); /* on the loop, for each event */
     void (*notify)(struct app *app); /* called on the engine thread after something arrived */
     pthread_mutex_t mutex;           /* guards arrived and arrived_failure */
@@ -217,8 +220,14 @@ bool system_probe_shows(const struct chat_template *chat);
 
 /* ---- respond.c: answers --------------------------------------------------------------------- */
 
+/* Returns the value of Retry-After for an error, in seconds; 0: trying again does not help. It is
+ * the time that the error states, or a measured one: until a request ends, which frees its memory;
+ * of a server that ends, until its requests have ended and a next one has started. */
+int respond_retry_s(const struct app *app, const struct err *err);
+
 /* Answers with an error body, and with Retry-After or Allow if the status requires them. */
-void respond_error(struct http_request *http, const struct err *err, const char *allow);
+void respond_error(const struct app *app, struct http_request *http, const struct err *err,
+                   const char *allow);
 
 /* Answers 200 with a JSON body. Takes ownership of its memory and leaves `body` empty. */
 void respond_json(struct http_request *http, struct buf *body);
@@ -234,7 +243,7 @@ size_t respond_error_body(const struct api *api, const struct http_request *http
                           const struct err *err, char *out, size_t size);
 
 /* Sends an error of lacking memory without allocating any. */
-void respond_out_of_memory(struct http_request *http);
+void respond_out_of_memory(const struct app *app, struct http_request *http);
 
 /* ---- answers.c: memory of unread answers ---------------------------------------------------- */
 

@@ -79,6 +79,7 @@ void async_unref(struct async_request *request) {
     assert(request->references > 0);
     if (--request->references > 0) return;
     assert(!request->http && !request->running);
+    pace_note(&app->pace, now_ns());
     list_remove(&app->requests, &request->node);
     request->kind->free(request);
     lifecycle_request_ended(app);
@@ -96,7 +97,7 @@ void async_respond(struct async_request *request, struct buf *body, const struct
                    const struct err *err) {
     const struct err *why = request->err.status ? &request->err : err;
     assert(request->gone || (why->status == STATUS_OK) == (body->length > 0));
-    if (!request->gone && why->status) respond_error(request->http, why, NULL);
+    if (!request->gone && why->status) respond_error(request->app, request->http, why, NULL);
     if (!request->gone && !why->status)
         http_respond_take(request->http, 200, "application/json", body, header,
                           header->name ? 1 : 0);
@@ -144,6 +145,12 @@ static void finish(struct async_request *request) {
     async_unref(request);
 }
 
+static void add_request(struct async_request *request) {
+    struct app *app = request->app;
+    if (app->requests.n == 0) pace_begin(&app->pace, now_ns());
+    list_append(&app->requests, &request->node);
+}
+
 static void enqueue(struct async_request *request, enum lane lane) {
     struct app *app = request->app;
     if (lanes_push(app->lanes, &request->work, lane, request->owner)) return;
@@ -151,6 +158,7 @@ static void enqueue(struct async_request *request, enum lane lane) {
     err_set(&request->err, STATUS_OVERLOADED, NULL,
             "Too many requests wait %s, in all or of this client; try again later.",
             lane == LANE_GRAMMAR ? "for their grammars" : "for this path");
+    request->err.retry_after_s = lanes_retry_s(app->lanes, lane);
     finish(request);
 }
 
@@ -179,7 +187,7 @@ void async_start(struct async_request *request, const struct async_kind *kind, s
                                       .owner = auth_client(app, http),
                                       .references = 3,
                                       .running = true};
-    list_append(&app->requests, &request->node);
+    add_request(request);
     http->app = request;
     enqueue(request, kind->lane);
 }
@@ -192,7 +200,7 @@ void async_start_alone(struct async_request *request, const struct async_kind *k
                                       .references = 1,
                                       .is_alone = true,
                                       .running = true};
-    list_append(&app->requests, &request->node);
+    add_request(request);
     enqueue(request, kind->lane);
 }
 
@@ -201,7 +209,7 @@ void async_attach(struct async_request *request, const struct async_kind *kind, 
     assert(!http->app && kind->stop && !kind->run);
     *request = (struct async_request){
         .kind = kind, .app = app, .http = http, .owner = auth_client(app, http), .references = 2};
-    list_append(&app->requests, &request->node);
+    add_request(request);
     http->app = request;
 }
 

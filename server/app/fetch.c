@@ -117,7 +117,7 @@ static void done(struct async_request *async) {
     const struct err *err = async->err.status ? &async->err : &fetch->err;
     const int status = fetch->record.http_status;
     if (!async->gone && err->status)
-        respond_error(async->http, err, NULL);
+        respond_error(async->app, async->http, err, NULL);
     else if (!async->gone && fetch->is_stream)
         respond_stream(fetch);
     else if (!async->gone)

@@ -26,6 +26,7 @@
 #include <sys/resource.h>
 
 #include "config/config.h"
+#include "config/pace.h"
 
 enum { MAX_THREADS = 4 };
 
@@ -47,6 +48,7 @@ struct queue {
     int n_running;
     uint64_t turn; /* turn of the last started work */
     int max_waiting;
+    struct pace pace; /* of works that end */
 };
 
 struct lanes {
@@ -108,12 +110,14 @@ static void settle(struct queue *queue, struct lane_work *work, enum lane_verdic
     bool was_resumed = work->is_resumed;
     work->is_running = work->is_resumed = false;
     queue->n_running--;
-    if (verdict == LANE_ENDED || work->is_dropped)
+    if (verdict == LANE_ENDED || work->is_dropped) {
+        pace_note(&queue->pace, now_ns());
         end_work(queue->lanes, work);
-    else if (was_resumed)
+    } else if (was_resumed) {
         enqueue(queue, work);
-    else
+    } else {
         list_append(&queue->parked, &work->node);
+    }
 }
 
 static void work_once(struct queue *queue) {
@@ -163,12 +167,21 @@ bool lanes_push(struct lanes *lanes, struct lane_work *work, enum lane lane, uin
     assert(!work->node.list && !work->is_running);
     pthread_mutex_lock(&lanes->mutex);
     bool fits = has_room(queue, owner);
+    bool is_idle = queue->waiting.n + queue->parked.n + queue->n_running == 0;
+    if (is_idle) pace_begin(&queue->pace, now_ns());
     if (fits) {
         *work = (struct lane_work){.lane = lane, .owner = owner, .turn = next_turn(queue, owner)};
         enqueue(queue, work);
     }
     pthread_mutex_unlock(&lanes->mutex);
     return fits;
+}
+
+int lanes_retry_s(struct lanes *lanes, enum lane lane) {
+    pthread_mutex_lock(&lanes->mutex);
+    int seconds = pace_seconds(&lanes->queues[lane].pace, now_ns(), 1);
+    pthread_mutex_unlock(&lanes->mutex);
+    return seconds;
 }
 
 void lanes_resume(struct lanes *lanes, struct lane_work *work) {

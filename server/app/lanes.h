@@ -60,6 +60,10 @@ void lanes_set_limit(struct lanes *lanes, enum lane lane, int max_waiting);
  * share. */
 bool lanes_push(struct lanes *lanes, struct lane_work *work, enum lane lane, uint64_t owner);
 
+/* Returns the seconds until a work of the lane is likely to end, 1 to PACE_MAX_S. Any thread may
+ * call it. */
+int lanes_retry_s(struct lanes *lanes, enum lane lane);
+
 /* Queues parked work again, before all waiting work. It may be called before `run` returns
  * LANE_PARKED, but only for work that will park. Any thread may call it. */
 void lanes_resume(struct lanes *lanes, struct lane_work *work);

@@ -128,7 +128,7 @@ static void promise_written(struct promised *promised, const struct err *err) {
 
 /* A waiter is answered: its promise was removed. */
 static void answer_waiter(struct async_request *waiter, const struct err *err) {
-    if (waiter->http && err->status) respond_error(waiter->http, err, NULL);
+    if (waiter->http && err->status) respond_error(waiter->app, waiter->http, err, NULL);
     if (waiter->http && !err->status) waiter->kind->done(waiter);
     async_release_http(waiter);
     async_unref(waiter);

@@ -99,7 +99,7 @@ static void stop(struct async_request *async, const struct err *err) {
     struct reader *reader = (struct reader *)async;
     struct promised *promised = reader->promised;
     if (!promised) return;
-    if (err && !reader->has_begun) respond_error(async->http, err, NULL);
+    if (err && !reader->has_begun) respond_error(async->app, async->http, err, NULL);
     if (err && reader->has_begun) http_stream_end(async->http);
     finish(reader);
     if (!err) cancel_unread(promised);
@@ -129,7 +129,7 @@ static void send_whole(struct reader *reader) {
     const struct promised *promised = reader->promised;
     const struct buf *document = &promised->document;
     if (promised->err.status) {
-        respond_error(reader->async.http, &promised->err, NULL);
+        respond_error(reader->async.app, reader->async.http, &promised->err, NULL);
         finish(reader);
     } else if (document->length > 0) {
         respond_body(reader, 200, document->data, document->length);
@@ -221,7 +221,7 @@ static bool settle_form(struct reader *reader) {
     struct err err;
     if (!record_is(record, RECORD_HASH, reader->hash, RECORD_HASH_BYTES)) {
         idempotency_reused(&err);
-        respond_error(reader->async.http, &err, NULL);
+        respond_error(reader->async.app, reader->async.http, &err, NULL);
         finish(reader);
         return false;
     }

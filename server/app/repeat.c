@@ -60,9 +60,10 @@ static enum status answer(struct app *app, struct http_request *http,
     if (is_known) return answer_known(app, http, asked, &entry, wish.after, err);
     *is_new = !is_preparing(promises, asked);
     if (*is_new) return STATUS_OK;
-    err->retry_after_s = 1;
-    return err_set(err, STATUS_OVERLOADED, NULL,
-                   "A request with this Idempotency-Key is being prepared: try again.");
+    err_set(err, STATUS_OVERLOADED, NULL,
+            "A request with this Idempotency-Key is being prepared: try again.");
+    err->retry_after_s = lanes_retry_s(app->lanes, LANE_PREPARE);
+    return STATUS_OVERLOADED;
 }
 
 bool repeat_answer(struct app *app, struct http_request *http, const struct api *api,
@@ -81,7 +82,7 @@ bool repeat_answer(struct app *app, struct http_request *http, const struct api 
         status = answer(app, http, out, &is_new, &err);
     }
     if (!status) return !is_new;
-    respond_error(http, &err, NULL);
+    respond_error(app, http, &err, NULL);
     http_release(http);
     return true;
 }

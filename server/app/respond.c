@@ -25,22 +25,45 @@ static void drop_error(void *arg) {
     buf_free(&((struct error_answer *)arg)->body);
 }
 
-void respond_out_of_memory(struct http_request *http) {
+/* Returns the seconds until a next process of this server may serve: this one ends after its
+ * requests, at most --drain-timeout later, and the next one starts as long as this one did. */
+static int restart_s(const struct app *app, uint64_t now) {
+    int requests_s = app->requests.n > 0 ? pace_seconds(&app->pace, now, app->requests.n) : 0;
+    int start_s = (int)min_int64((int64_t)(app->start_ns / 1000000000), PACE_MAX_S);
+    int seconds = start_s + min_int(requests_s, app->options->drain.timeout_s);
+    return seconds < 1 ? 1 : min_int(seconds, PACE_MAX_S);
+}
+
+int respond_retry_s(const struct app *app, const struct err *err) {
+    uint64_t now = now_ns();
+    if (err->retry_after_s > 0) return err->retry_after_s;
+    if (err->status != STATUS_OVERLOADED && err->status != STATUS_UNAVAILABLE) return 0;
+    if (app->draining || app->failure.status) return restart_s(app, now);
+    return pace_seconds(&app->pace, now, 1);
+}
+
+void respond_out_of_memory(const struct app *app, struct http_request *http) {
     const struct api *api = api_of_errors(http->path);
     const char *body = (api ? api : &api_chat)->no_memory_body;
-    struct http_field field = {"Retry-After", "5"};
+    const struct err err = {.status = STATUS_UNAVAILABLE};
+    char seconds[12];
+    snprintf(seconds, sizeof seconds, "%d", respond_retry_s(app, &err));
+    struct http_field field = {"Retry-After", seconds};
     http_respond(http, 503, "application/json", body, strlen(body), &field, 1);
 }
 
-void respond_error(struct http_request *http, const struct err *err, const char *allow) {
+void respond_error(const struct app *app, struct http_request *http, const struct err *why,
+                   const char *allow) {
+    struct err timed = *why, *err = &timed;
     assert(err->status != STATUS_OK);
+    err->retry_after_s = respond_retry_s(app, why);
     struct http_field fields[2];
     char seconds[12];
     int n = 0;
-    snprintf(seconds, sizeof seconds, "%d", api_retry_after_s(err));
+    snprintf(seconds, sizeof seconds, "%d", err->retry_after_s);
     if (allow)
         fields[n++] = (struct http_field){"Allow", allow};
-    else if (api_retry_after_s(err) > 0)
+    else if (err->retry_after_s > 0)
         fields[n++] = (struct http_field){"Retry-After", seconds};
     else if (err->status == STATUS_AUTHENTICATION) {
         fields[n++] = (struct http_field){"WWW-Authenticate", "Bearer"};
@@ -49,7 +72,7 @@ void respond_error(struct http_request *http, const struct err *err, const char 
     struct error_answer answer = {
         .err = err, .api = api_of_errors(http->path), .request_id = http->id};
     if (!mem_run(write_error, drop_error, &answer)) {
-        respond_out_of_memory(http);
+        respond_out_of_memory(app, http);
         return;
     }
     http_respond(http, api_http(answer.api, err->status), "application/json", answer.body.data,

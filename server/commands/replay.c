@@ -80,7 +80,7 @@ static void answer_post(struct replay *replay, struct http_request *http) {
     if (recorded)
         respond_recorded(replay->http, http, recorded);
     else
-        respond_error(http, &err, NULL);
+        respond_error(replay->app, http, &err, NULL);
     json_free(body);
 }
 
@@ -100,7 +100,7 @@ static void answer(struct replay *replay, struct http_request *http) {
         err_set(&err, STATUS_NOT_FOUND, NULL,
                 "%.100s is not served without --model: this server replays %s.", http->path,
                 replay->app->options->receipts.replay);
-        respond_error(http, &err, NULL);
+        respond_error(replay->app, http, &err, NULL);
     }
 }
 

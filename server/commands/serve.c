@@ -217,7 +217,8 @@ static int serve(struct app *app, uint64_t started_ns) {
         code = print_error(&err);
     } else {
         report(app);
-        report_ready(app, (double)(now_ns() - started_ns) * 1e-9);
+        app->start_ns = now_ns() - started_ns;
+        report_ready(app, (double)app->start_ns * 1e-9);
         supervisor_ready(app);
         uv_run(&app->loop, UV_RUN_DEFAULT);
         log_line(LOG_INFO, "stopped");

@@ -37,7 +37,7 @@ void health_ready(struct app *app, struct http_request *http) {
         health_live(app, http);
         return;
     }
-    respond_error(http, &err, NULL);
+    respond_error(app, http, &err, NULL);
     http_release(http);
 }
 

@@ -216,7 +216,7 @@ void live_answer(struct app *app, struct http_request *http) {
             http_respond(http, 200, is_stream ? "text/event-stream" : "application/json", "", 0,
                          NULL, 0);
         else
-            respond_error(http, &err, NULL);
+            respond_error(app, http, &err, NULL);
         http_release(http);
         return;
     }

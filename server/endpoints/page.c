@@ -31,7 +31,7 @@ void page_part(struct app *app, struct http_request *http) {
     } else {
         struct err err;
         err_set(&err, STATUS_NOT_FOUND, NULL, "The page has no file `%.100s`.", name);
-        respond_error(http, &err, NULL);
+        respond_error(app, http, &err, NULL);
     }
     http_release(http);
 }

@@ -50,7 +50,7 @@ static void on_models(struct app *app, struct http_request *http) {
                     app->model_name);
         buf_free(&names);
         snprintf(err.code, sizeof err.code, "model_not_found");
-        respond_error(http, &err, NULL);
+        respond_error(app, http, &err, NULL);
     } else {
         api_write_models(&body, &app->limits, *name ? name : NULL, app->started_s);
         respond_json(http, &body);
@@ -279,9 +279,11 @@ static enum status refuse_generation(struct app *app, struct err *err) {
     }
     if (scheduler_has_room(app->scheduler, app->n_preparing + 1, 0)) return STATUS_OK;
     app->metrics.refused_overload++;
-    return err_set(err, STATUS_OVERLOADED, NULL,
-                   "The waiting queue is full (%d requests); try again later.",
-                   app->options->scheduler.max_queued_requests);
+    err_set(err, STATUS_OVERLOADED, NULL,
+            "The waiting queue is full (%d requests); try again later.",
+            app->options->scheduler.max_queued_requests);
+    err->retry_after_s = scheduler_retry_s(app->scheduler);
+    return STATUS_OVERLOADED;
 }
 
 static const char *methods_of(const struct route *route) {
@@ -371,7 +373,7 @@ static void take_headers(void *arg) {
         if (!route->reads_body) http_discard_body(http);
         return;
     }
-    respond_error(http, &err, allow);
+    respond_error(app, http, &err, allow);
     http_release(http);
 }
 
@@ -380,7 +382,7 @@ static void take_headers(void *arg) {
 static void visit(struct app *app, struct http_request *http, void (*take)(void *visit)) {
     struct visit arg = {app, http};
     if (mem_run(take, NULL, &arg)) return;
-    respond_out_of_memory(http);
+    respond_out_of_memory(app, http);
     http_release(http);
 }
 
@@ -389,7 +391,7 @@ void routes_on_headers(void *app, struct http_request *http) {
         visit(app, http, take_headers);
         return;
     }
-    respond_out_of_memory(http);
+    respond_out_of_memory(app, http);
     http_release(http);
 }
 
@@ -403,7 +405,7 @@ static void take_request(void *arg) {
     if (route->reads_body && is_form(http) && *body != '{' && *body != '[') {
         struct err err;
         not_json(&err);
-        respond_error(http, &err, NULL);
+        respond_error(app, http, &err, NULL);
         http_release(http);
     } else if (route->api)
         route->start(app, http, route->api);

@@ -46,8 +46,8 @@ static enum status find(const struct app *app, const struct http_request *http, 
     return out->live || out->entry.is_finished ? STATUS_OK : promise_lost(err);
 }
 
-static void refuse(struct http_request *http, const struct err *err) {
-    respond_error(http, err, NULL);
+static void refuse(const struct app *app, struct http_request *http, const struct err *err) {
+    respond_error(app, http, err, NULL);
     http_release(http);
 }
 
@@ -66,7 +66,7 @@ void stored_get(struct app *app, struct http_request *http) {
     struct reader_wish wish = {.form = is_stream ? READER_STREAM : READER_NOW, .after = -1};
     if (find(app, http, "", &stored, &err) ||
         (is_stream && reader_after(http, &wish.after, &err))) {
-        refuse(http, &err);
+        refuse(app, http, &err);
     } else if (stored.live) {
         reader_start(stored.live, http, NULL, &wish);
     } else {
@@ -90,7 +90,7 @@ static void answer_deletion(struct async_request *async) {
 }
 
 static void stop_deletion(struct async_request *async, const struct err *err) {
-    if (err && async->http) respond_error(async->http, err, NULL);
+    if (err && async->http) respond_error(async->app, async->http, err, NULL);
     async_release_http(async);
 }
 
@@ -105,7 +105,7 @@ void stored_delete(struct app *app, struct http_request *http) {
     struct err err = {0};
     struct stored stored;
     if (find(app, http, "", &stored, &err)) {
-        refuse(http, &err);
+        refuse(app, http, &err);
         return;
     }
     struct deletion *deletion = mem_calloc(1, sizeof *deletion);
@@ -122,9 +122,10 @@ void stored_delete(struct app *app, struct http_request *http) {
 
 static enum status check_cancel(const struct promised *live, struct err *err) {
     if (!live->runner && !live->has_ended) {
-        err->retry_after_s = 1;
-        return err_set(err, STATUS_OVERLOADED, NULL,
-                       "The response waits for its start after the server's: try again.");
+        err_set(err, STATUS_OVERLOADED, NULL,
+                "The response waits for its start after the server's: try again.");
+        err->retry_after_s = lanes_retry_s(live->promises->app->lanes, LANE_PREPARE);
+        return STATUS_OVERLOADED;
     }
     if (live->record.flags & RECORD_BACKGROUND) return STATUS_OK;
     return err_set(err, STATUS_INVALID_REQUEST, NULL,
@@ -136,7 +137,7 @@ static void cancel_live(struct app *app, struct http_request *http, struct promi
     const struct reader_wish wish = {.form = READER_WHOLE, .after = -1};
     struct err err = {0};
     if (check_cancel(live, &err)) {
-        refuse(http, &err);
+        refuse(app, http, &err);
         return;
     }
     bool runs = !live->has_ended;
@@ -148,7 +149,7 @@ void stored_post(struct app *app, struct http_request *http) {
     struct err err = {0};
     struct stored stored;
     if (find(app, http, "/cancel", &stored, &err)) {
-        refuse(http, &err);
+        refuse(app, http, &err);
     } else if (stored.live) {
         cancel_live(app, http, stored.live);
     } else {

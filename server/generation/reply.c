@@ -159,7 +159,7 @@ static void send_error(struct reply *reply) {
     const char *no_memory = reply->job.api->no_memory_event;
     if (!reply->streaming) {
         if (mem_run(record_error, drop_out, &text)) job_save_record(&reply->job);
-        respond_error(reply->async.http, &reply->job.err, NULL);
+        respond_error(reply->async.app, reply->async.http, &reply->job.err, NULL);
         return;
     }
     if (mem_run(write_error_event, drop_out, &text))
@@ -373,7 +373,7 @@ static int log_fields_of(const struct async_request *async, struct log_field *fi
 static void free_reply(struct async_request *async) {
     struct reply *reply = (struct reply *)async;
     assert(!reply->promised);
-    if (reply->counts_key) key_end(reply->job.key);
+    if (reply->counts_key) key_end(reply->job.key, now_ns());
     list_detach(&reply->idempotent.node);
     job_clear(&reply->job);
     buf_free(&reply->out);
@@ -409,7 +409,7 @@ void reply_start(struct app *app, struct http_request *http, const struct api *a
     if (asked.text[0]) list_append(&app->promises->preparing, &reply->idempotent.node);
     reply->job.key = auth_key(app, http);
     reply->counts_key = reply->job.key != NULL;
-    if (reply->job.key) key_begin(reply->job.key);
+    if (reply->job.key) key_begin(reply->job.key, now_ns());
     auth_cache_salt(app, http, reply->job.key_salt);
     app->n_preparing++;
     async_start(&reply->async, &kind, app, http);

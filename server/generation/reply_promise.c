@@ -203,7 +203,7 @@ bool reply_adopt(struct reply *reply) {
     if (!reply->is_restored) return true;
     if (!promised) return false;
     reply->counts_key = job->key != NULL;
-    if (job->key) key_begin(job->key);
+    if (job->key) key_begin(job->key, now_ns());
     if (!reply->has_record) return true; /* job->err says why */
     assert(!promised->record.kind && promised->text.length == 0);
     promised->api = job->api;

@@ -66,10 +66,11 @@ static size_t own_body(const struct http_server *server, const struct http_reque
 static void format_refusal(const struct http_server *server, struct http_request *request,
                            struct buf *out, enum status status, const char *code,
                            const char *message) {
-    char body[HTTP_MAX_ERROR];
+    char body[HTTP_MAX_ERROR], seconds[12];
     struct http_field fields[HTTP_MAX_FIELDS + 1];
     int n = request ? http_response_fields(server, request, fields) : 0;
-    if (status == STATUS_UNAVAILABLE) fields[n++] = (struct http_field){"Retry-After", "1"};
+    snprintf(seconds, sizeof seconds, "%d", pace_seconds(&server->pace, now_ns(), 1));
+    if (status == STATUS_UNAVAILABLE) fields[n++] = (struct http_field){"Retry-After", seconds};
     size_t length = own_body(server, request, body, status, code, message);
     if (length == 0) length = http_error_body(body, status, code, message);
     http_response_format(out, status_http(status), "application/json", body, length, fields, n);
@@ -136,7 +137,7 @@ static void started(struct connection *connection, struct MHD_Connection *mhd) {
     connection->mhd = mhd;
     http_receive_add(connection);
     list_append(&server->connections, &connection->node);
-    server->stats.connections++;
+    if (server->stats.connections++ == 0) pace_begin(&server->pace, now_ns());
     http_limits_set(server, &connection->deadline,
                     connection->over_limit ? &server->linger : &server->reading);
     if (!http_watch_add(connection)) shutdown(connection->fd, SHUT_RDWR);
@@ -150,6 +151,7 @@ static void closed(struct connection *connection) {
     http_limits_clear(&connection->deadline);
     list_remove(&server->connections, &connection->node);
     server->stats.connections--;
+    pace_note(&server->pace, now_ns());
     assert(server->stats.connections == server->connections.n);
     mem_free(connection->fault);
     mem_free(connection);

@@ -24,6 +24,7 @@
 #include <microhttpd.h>
 
 #include "config/list.h"
+#include "config/pace.h"
 #include "server/http/http.h"
 #include "server/http/wire.h"
 
@@ -146,6 +147,7 @@ struct http_server {
     void (*on_closed)(void *app); /* called once, after draining */
     int open_handles;
     struct http_stats stats;
+    struct pace pace; /* of connections that end */
 };
 
 /* ---- http/server.c -------------------------------------------------------------------------- */

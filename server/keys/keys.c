@@ -67,7 +67,7 @@ enum status key_check(struct api_key *key, uint64_t now, struct err *err) {
         err_set(err, STATUS_OVERLOADED, NULL,
                 "%d requests of this key are running, its limit; wait until one of them ends.",
                 key->use.n_requests);
-        return refuse(key, 1, err);
+        return refuse(key, pace_seconds(&key->use.pace, now, 1), err);
     }
     if (key->tokens_per_minute == 0) return STATUS_OK;
     refill(key, now);
@@ -80,14 +80,16 @@ enum status key_check(struct api_key *key, uint64_t now, struct err *err) {
     return refuse(key, seconds, err);
 }
 
-void key_begin(struct api_key *key) {
+void key_begin(struct api_key *key, uint64_t now) {
+    if (key->use.n_requests == 0) pace_begin(&key->use.pace, now);
     key->use.n_requests++;
     key->use.requests++;
 }
 
-void key_end(struct api_key *key) {
+void key_end(struct api_key *key, uint64_t now) {
     assert(key->use.n_requests > 0);
     key->use.n_requests--;
+    pace_note(&key->use.pace, now);
 }
 
 void key_charge(struct api_key *key, int prompt, int output) {

@@ -9,13 +9,15 @@
 #define PENSTOCK_SERVER_KEYS_H
 
 #include "config/config.h"
+#include "config/pace.h"
 
 enum { KEY_NAME_BYTES = 65, KEY_DIGEST_BYTES = 32, MAX_KEYS = 1000 };
 
 /* What a key has used. A bucket holds the tokens that it may use now: at most those of a minute. It
  * is refilled as time passes, and may be below 0 after long answers. */
 struct key_use {
-    int n_requests; /* running */
+    int n_requests;   /* running */
+    struct pace pace; /* of its requests that end */
     double bucket;
     uint64_t refilled_ns; /* when the bucket was last refilled; 0: it is full */
     uint64_t requests, refused, prompt_tokens, output_tokens;
@@ -58,9 +60,9 @@ enum status keys_parse(struct keys *keys, const char *path, const char *data, si
  * seconds to wait, and counts the refusal. Loop thread. */
 enum status key_check(struct api_key *key, uint64_t now, struct err *err);
 
-/* A request of the key begins; it ends. Loop thread. */
-void key_begin(struct api_key *key);
-void key_end(struct api_key *key);
+/* A request of the key begins; it ends. `now` is now_ns(). Loop thread. */
+void key_begin(struct api_key *key, uint64_t now);
+void key_end(struct api_key *key, uint64_t now);
 
 /* Counts tokens that were computed for the key. `prompt` is negative for tokens that were found in
  * the prefix cache. Loop thread. */

@@ -157,7 +157,7 @@ struct api_request {
     bool uses_activation;    /* as probabilities rather than logits */
     const void *reading;     /* of an API that reads: for its writers, in the arena */
     bool stores, background; /* /v1/responses: the answer is kept; its client does not wait */
-    const char *previous; /* the id of the response before it, in the arena; NULL: none */
+    const char *previous;    /* the id of the response before it, in the arena; NULL: none */
     /* Ollama's: the prompt is empty; the answer says that the model is loaded, or has no vector */
     bool only_loads;
     bool echo;
@@ -464,10 +464,6 @@ bool api_is_sampling_field(const char *name);
 
 /* Writes `{"error":{...}}`, also for paths outside of the APIs. */
 void api_write_error(struct buf *out, const struct err *err);
-
-/* Returns the seconds after which a client may repeat a request that failed with this status, the
- * value of Retry-After; 0: there is no such time. */
-int api_retry_after_s(const struct err *err);
 
 /* Does this server accept the model's name? */
 bool api_serves(const struct api_limits *limits, const char *name, size_t length);

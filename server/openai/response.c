@@ -184,12 +184,6 @@ int api_http(const struct api *api, enum status status) {
     return has_own ? api->bad_input_http : status_http(status);
 }
 
-int api_retry_after_s(const struct err *err) {
-    if (err->retry_after_s > 0) return err->retry_after_s;
-    if (err->status == STATUS_OVERLOADED) return 1;
-    return err->status == STATUS_UNAVAILABLE ? 5 : 0;
-}
-
 /* Writes a token's bytes as a string, or as numbers if they are not valid UTF-8. */
 static void write_piece(struct buf *out, const struct tokenizer *tokenizer, int32_t id) {
     size_t length;

@@ -96,7 +96,7 @@ static void write_error_text(struct buf *out, const struct err *err) {
     struct buf text = {0};
     buf_puts(&text, err->message);
     if (status_http(err->status) == 429)
-        buf_printf(&text, " Please try again in %ds.", api_retry_after_s(err));
+        buf_printf(&text, " Please try again in %ds.", max_int(err->retry_after_s, 1));
     json_write_string(out, text.data, text.length);
     buf_free(&text);
 }

@@ -254,7 +254,7 @@ def test_answers_that_nobody_reads_have_a_bound(start):
         taken = [answer for answer in answers if answer.startswith(b"HTTP/1.1 200")]
         refused = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503")]
         assert taken and refused and len(taken) + len(refused) == 20
-        assert all(b"too_many_answers" in answer and b"Retry-After: 5" in answer for answer in refused)
+        assert all(b"too_many_answers" in answer and b"Retry-After: " in answer for answer in refused)
         assert 0 < gauge(server, "penstock_answer_bytes") <= 256 << 20
         assert gauge(server, "process_resident_memory_bytes") - before < 400 << 20
         assert server.complete(max_tokens=4)["choices"][0]["text"]

@@ -67,7 +67,7 @@ def test_requests_at_once(keyed):
         parts = stream.iter_raw()
         next(parts)
         refused = ask(keyed, "c")
-        assert refused.status_code == 429 and refused.headers["Retry-After"] == "1"
+        assert refused.status_code == 429 and 1 <= int(refused.headers["Retry-After"]) <= 60
         assert refused.json()["error"]["code"] == "rate_limit_exceeded"
         assert "1 requests of this key are running" in refused.json()["error"]["message"]
         assert ask(keyed, "b").status_code == 200

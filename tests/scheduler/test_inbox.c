@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "scheduler/internal.h"
 #include "support/fake_client.h"
 #include "support/suite_main.h"
 
@@ -87,6 +88,25 @@ START_TEST(the_queue_is_bounded) {
     scheduler_stats(scheduler, &stats);
     ck_assert_int_eq(stats.waiting, 3);
     ck_assert_int_eq(stats.queued_tokens, 30);
+    end();
+}
+END_TEST
+
+/* A later refusal states the time that has passed. */
+START_TEST(a_full_queue_states_its_pace) {
+    struct err err = {0};
+    for (int k = 0; k < 3; k++) ck_assert_int_eq(put(ask(k, 10, 1, 1), &err), STATUS_OK);
+    ck_assert_int_eq(put(ask(3, 1, 1, 1), &err), STATUS_OVERLOADED);
+    ck_assert_int_eq(err.retry_after_s, 1);
+    scheduler->inbox.queue_since_ns -= 4500000000u; /* as if the queue had waited */
+    ck_assert_int_eq(put(ask(3, 1, 1, 1), &err), STATUS_OVERLOADED);
+    ck_assert_int_eq(err.retry_after_s, 5);
+    scheduler_step(scheduler); /* the first one leaves */
+    ck_assert_int_eq(scheduler_retry_s(scheduler), 5);
+    ck_assert_int_eq(put(ask(3, 10, 1, 1), &err), STATUS_OK);
+    while (scheduler_step(scheduler)) {
+    }
+    ck_assert_double_lt(scheduler->stats.queue_pace.interval_ns, 4.6e9);
     end();
 }
 END_TEST
@@ -349,6 +369,7 @@ int main(void) {
     tcase_add_checked_fixture(core, begin, NULL);
     tcase_add_test(core, too_long_is_refused_with_both_numbers);
     tcase_add_test(core, the_queue_is_bounded);
+    tcase_add_test(core, a_full_queue_states_its_pace);
     tcase_add_test(core, new_work_restarts_the_clock_of_steps);
     tcase_add_test(core, the_time_of_steps_has_parts);
     tcase_add_test(core, a_stopping_scheduler_takes_nothing);

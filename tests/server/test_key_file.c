@@ -111,15 +111,18 @@ END_TEST
 START_TEST(requests_at_once) {
     struct api_key key = {.weight = 1, .max_requests = 2};
     ck_assert_int_eq(key_check(&key, SECOND, &err), STATUS_OK);
-    key_begin(&key);
-    key_begin(&key);
+    key_begin(&key, SECOND);
+    key_begin(&key, SECOND);
     ck_assert_int_eq(key_check(&key, SECOND, &err), STATUS_OVERLOADED);
     ck_assert_int_eq(err.retry_after_s, 1);
     ck_assert_str_eq(err.code, "rate_limit_exceeded");
-    key_end(&key);
-    ck_assert_int_eq(key_check(&key, SECOND, &err), STATUS_OK);
-    ck_assert_uint_eq(key.use.requests, 2);
-    ck_assert_uint_eq(key.use.refused, 1);
+    key_end(&key, 8 * SECOND);
+    ck_assert_int_eq(key_check(&key, 8 * SECOND, &err), STATUS_OK);
+    key_begin(&key, 8 * SECOND);
+    ck_assert_int_eq(key_check(&key, 8 * SECOND, &err), STATUS_OVERLOADED);
+    ck_assert_int_eq(err.retry_after_s, 7); /* the last one took 7 seconds */
+    ck_assert_uint_eq(key.use.requests, 3);
+    ck_assert_uint_eq(key.use.refused, 2);
 }
 END_TEST
 

@@ -195,8 +195,11 @@ START_TEST(a_draining_or_failed_server_refuses) {
     app->draining = true;
     ask(COMPLETION, "", PROMPT);
     expect_status("draining", 503);
-    expect_text("Retry-After: 5");
+    expect_text("Retry-After: 1");
     expect_text("The server is shutting down.");
+    app->start_ns = 9 * 1000000000ull; /* the next process starts as long */
+    ask(COMPLETION, "", PROMPT);
+    expect_text("Retry-After: 9");
     ask("GET /health/ready", "", NULL);
     expect_status("draining", 503);
     ask("GET /health/live", "", NULL);
@@ -212,6 +215,19 @@ START_TEST(a_draining_or_failed_server_refuses) {
     expect_status("failed", 503);
     expect_text("{\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",");
     app->failure.status = STATUS_OK;
+}
+END_TEST
+
+/* The loop's own pace: nobody has ended for a time. */
+START_TEST(lacking_memory_is_retried_when_a_request_has_ended) {
+    struct err err = {0}, other = {0};
+    err_out_of_memory(&err);
+    err_set(&other, STATUS_INVALID_REQUEST, NULL, "wrong");
+    app->pace = (struct pace){.since_ns = now_ns(), .interval_ns = 6.5e9};
+    ck_assert_int_eq(respond_retry_s(app, &err), 7);
+    ck_assert_int_eq(respond_retry_s(app, &other), 0);
+    err.retry_after_s = 3;
+    ck_assert_int_eq(respond_retry_s(app, &err), 3);
 }
 END_TEST
 
@@ -318,6 +334,7 @@ int main(void) {
         a_full_queue_refuses_before_the_body,
         a_stream_ends_with_done,
         a_draining_or_failed_server_refuses,
+        lacking_memory_is_retried_when_a_request_has_ended,
         clients_may_go,
     };
     Suite *suite = suite_create("server/routes");
