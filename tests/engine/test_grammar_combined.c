@@ -156,6 +156,55 @@ static const struct example counted[] = {
     {"{\"type\":\"array\",\"uniqueItems\":false}", {"+[1,1]"}},
 };
 
+/* unevaluatedProperties and unevaluatedItems beside keywords that apply other schemas. */
+#define NONE_LEFT "\"unevaluatedProperties\":false"
+#define LISTS(name) "{\"properties\":{\"" name "\":{\"type\":\"integer\"}}}"
+#define HAS(name)                                                                                  \
+    "{\"required\":[\"" name "\"],\"properties\":{\"" name "\":{\"type\":\"integer\"}}}"
+
+static const struct example unevaluated[] = {
+    {"{\"type\":\"object\",\"allOf\":[" LISTS("a") "," LISTS("b") "]," NONE_LEFT "}",
+     {"+{\"a\":1,\"b\":2}", "+{}", "-{\"c\":1}", "-{\"a\":1,\"c\":1}", "-{\"a\":true}"}},
+    {"{\"type\":\"object\",\"$ref\":\"#/$defs/A\",\"$defs\":{\"A\":{\"properties\":{\"a\":{}},"
+     "\"patternProperties\":{\"^x\":{}}}},\"unevaluatedProperties\":{\"type\":\"string\"}}",
+     {"+{\"a\":1,\"x1\":2}", "+{\"a\":1,\"c\":\"s\"}", "-{\"c\":1}"}},
+    {"{\"type\":\"object\",\"anyOf\":[" HAS("a") "," HAS("b") ",{\"required\":[\"c\"]}],"
+                                                              "\"properties\":{\"c\":{}}," NONE_LEFT
+                                                              "}",
+     {"+{\"c\":1,\"a\":1}", "+{\"a\":1,\"b\":1}", "+{\"c\":1,\"a\":1,\"b\":1}", "+{\"c\":1}",
+      "-{\"a\":1,\"d\":1}", "-{\"a\":1,\"b\":\"\"}", "-{}"}},
+    {"{\"type\":\"object\",\"oneOf\":[" HAS("a") "," HAS("b") "]," NONE_LEFT "}",
+     {"+{\"a\":1}", "+{\"b\":1}", "-{\"a\":1,\"b\":1}", "-{\"a\":1,\"c\":1}", "-{}"}},
+    {"{\"type\":\"object\",\"if\":" HAS("a") ",\"then\":" HAS("b") ",\"else\":" HAS(
+         "c") "," NONE_LEFT "}",
+     {"+{\"a\":1,\"b\":1}", "+{\"c\":1}", "-{\"a\":1,\"c\":1}", "-{\"a\":1,\"b\":1,\"c\":1}",
+      "-{\"b\":1,\"c\":1}", "-{\"a\":\"\",\"c\":1}"}},
+    {"{\"type\":\"object\",\"properties\":{\"a\":{}},\"dependentSchemas\":{\"a\":" HAS(
+         "b") "}," NONE_LEFT "}",
+     {"+{\"a\":1,\"b\":1}", "+{}", "-{\"a\":1}", "-{\"b\":1}"}},
+    {"{\"type\":\"object\",\"allOf\":[{\"additionalProperties\":{\"type\":\"integer\"}}]," NONE_LEFT
+     "}",
+     {"+{\"a\":1}", "-{\"a\":\"\"}"}},
+    {"{\"type\":\"object\",\"allOf\":[{\"not\":{\"not\":" LISTS("a") "}}]," NONE_LEFT "}",
+     {"+{}", "-{\"a\":1}"}},
+    {"{\"enum\":[{\"a\":1},{\"a\":1,\"c\":1},{}],\"allOf\":[" LISTS("a") "]," NONE_LEFT "}",
+     {"+{\"a\":1}", "+{}", "-{\"a\":1,\"c\":1}"}},
+    {"{\"type\":\"object\",\"not\":{\"allOf\":[" LISTS(
+         "a") "],\"unevaluatedProperties\":false},"
+              "\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{}},\"additionalProperties\":"
+              "false}",
+     {"+{\"b\":1}", "+{\"a\":1,\"b\":1}", "-{\"a\":1}", "-{}"}},
+    {"{\"type\":\"array\",\"allOf\":[{\"prefixItems\":[{\"type\":\"integer\"}]}],"
+     "\"unevaluatedItems\":{\"type\":\"string\"}}",
+     {"+[1,\"a\"]", "+[]", "-[1,2]", "-[\"a\"]"}},
+    {"{\"type\":\"array\",\"contains\":{\"type\":\"string\"},\"prefixItems\":[true],"
+     "\"unevaluatedItems\":false}",
+     {"+[1,\"a\",\"b\"]", "+[\"a\"]", "-[1,2,\"a\"]", "-[1]"}},
+    {"{\"type\":\"array\",\"anyOf\":[{\"prefixItems\":[{\"const\":1},true]},{\"prefixItems\":[{"
+     "\"const\":1},true,{\"const\":3}]}],\"unevaluatedItems\":false}",
+     {"+[1,5]", "+[1,5,3]", "-[1,5,4]", "-[1,5,3,6]"}},
+};
+
 START_TEST(keywords_beside_an_enum_filter_its_values) {
     check_example(&listed[_i]);
 }
@@ -173,6 +222,11 @@ END_TEST
 
 START_TEST(items_are_counted) {
     check_example(&counted[_i]);
+}
+END_TEST
+
+START_TEST(members_that_no_matching_schema_evaluates_are_constrained) {
+    check_example(&unevaluated[_i]);
 }
 END_TEST
 
@@ -195,6 +249,9 @@ static const struct {
     {"{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"enum\":[1,2]},\"contains\":true}",
      "is not enforced together with contains"},
     {"{\"contains\":{\"const\":1},\"minContains\":9000}", "with counts this large"},
+    {"{\"anyOf\":[" HAS("a") "," HAS("b") "," HAS("c") "," HAS("d") "," HAS("e") "," HAS(
+         "f") "," HAS("g") "]," NONE_LEFT "}",
+     "can match in at most 64 ways"},
 };
 
 START_TEST(what_is_not_decided_is_refused_with_its_place) {
@@ -217,6 +274,8 @@ int main(void) {
     tcase_add_loop_test(cases, a_negated_schema_matches_what_breaks_it, 0, COUNT(negated));
     tcase_add_loop_test(cases, one_branch_matches_and_conditions_apply, 0, COUNT(chosen));
     tcase_add_loop_test(cases, items_are_counted, 0, COUNT(counted));
+    tcase_add_loop_test(cases, members_that_no_matching_schema_evaluates_are_constrained, 0,
+                        COUNT(unevaluated));
     tcase_add_loop_test(cases, what_is_not_decided_is_refused_with_its_place, 0, COUNT(refused));
     suite_add_tcase(suite, cases);
     return suite_main(suite);

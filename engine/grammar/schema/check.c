@@ -132,13 +132,7 @@ static bool is_optional(const struct schema_keyword *keyword) {
     return false;
 }
 
-static bool is_unevaluated(const struct json *value) {
-    return strcmp(value->name, "unevaluatedProperties") == 0 ||
-           strcmp(value->name, "unevaluatedItems") == 0;
-}
-
-static void check_keyword(struct schema_reader *r, const struct json *schema,
-                          const struct json *value) {
+static void check_keyword(struct schema_reader *r, const struct json *value) {
     const struct schema_keyword *keyword = schema_keyword_find(value->name);
     if (!keyword) {
         check_unknown(r, value);
@@ -148,11 +142,7 @@ static void check_keyword(struct schema_reader *r, const struct json *schema,
     const char *wrong = wrong_form(value, keyword->form);
     bool is_multiple = strcmp(keyword->name, "multipleOf") == 0;
     if (!wrong && is_multiple && !(json_number(value) > 0)) wrong = "must be above 0";
-    bool is_decided = !is_unevaluated(value) || schema_is_decided(schema, value);
-    if (!wrong && !is_decided)
-        wrong = "is enforced only without contains, $ref, if, allOf, anyOf, oneOf and "
-                "dependentSchemas next to it";
-    bool is_hint = is_optional(keyword) || !is_decided || keyword->form == FORM_UNENFORCED ||
+    bool is_hint = is_optional(keyword) || keyword->form == FORM_UNENFORCED ||
                    keyword->form == FORM_DIALECT ||
                    (keyword->form == FORM_STRINGS && json_is(value, JSON_BOOL)); /* draft 3 */
     if (wrong && is_hint) {
@@ -178,7 +168,7 @@ void schema_check(struct schema_reader *r, const struct json *schema) {
     void **is_checked = node_map_at(r->b, &r->checked, schema);
     if (!is_checked || *is_checked || !builder_down(r->b, "The schema")) return;
     *is_checked = r;
-    json_each_member(value, schema) if (builder_works(r->b, 50)) check_keyword(r, schema, value);
+    json_each_member(value, schema) if (builder_works(r->b, 50)) check_keyword(r, value);
     builder_up(r->b);
 }
 

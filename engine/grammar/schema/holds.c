@@ -247,10 +247,22 @@ static bool parts_hold(struct schema_reader *r, const struct json *schema, const
     return !target || holds(r, target, value, depth);
 }
 
+static bool unevaluated_holds(struct schema_reader *r, const struct json *schema,
+                              const struct json *value, int depth) {
+    static const char *const keywords[] = {"unevaluatedProperties", "unevaluatedItems"};
+    for (int i = 0; i < 2 && r->mode != SCHEMA_HINT; i++) {
+        const struct json *own = schema_value(schema, keywords[i]), *made = NULL;
+        if (own && !schema_is_decided(schema, own)) made = schema_unevaluated(r, schema, own);
+        if (made && !holds(r, made, value, depth)) return false;
+    }
+    return true;
+}
+
 static bool conditions_hold(struct schema_reader *r, const struct json *schema,
                             const struct json *value, int depth) {
     const struct json *no = schema_value(schema, "not"), *if_ = schema_value(schema, "if");
     if (no && holds(r, no, value, depth)) return false;
+    if (!unevaluated_holds(r, schema, value, depth)) return false;
     if (!if_) return true;
     const struct json *then = schema_value(schema, holds(r, if_, value, depth) ? "then" : "else");
     return !then || holds(r, then, value, depth);

@@ -62,10 +62,11 @@ struct schema_reader {
     struct node_map lists;    /* sorted keys of enum and const */
     struct node_map owners;   /* the schemas of values of `nullable` */
     /* of nodes that the reader makes (made.c) */
-    struct node_map origins;   /* the node of the document that each stands for */
-    struct node_map copies;    /* the originals of copies */
-    struct node_map negations; /* of schemas */
-    struct node_map rewrites;  /* of schemas with if or dependents, and of breakers */
+    struct node_map origins;     /* the node of the document that each stands for */
+    struct node_map copies;      /* the originals of copies */
+    struct node_map negations;   /* of schemas */
+    struct node_map rewrites;    /* of schemas with if or dependents, and of breakers */
+    struct node_map unevaluated; /* of unevaluatedProperties and unevaluatedItems */
     struct memo {
         struct conj conj;
         uint32_t hash;
@@ -176,7 +177,7 @@ bool schema_pattern_works(struct schema_reader *r, const char *pattern, size_t n
 /* Frees the patterns; the arena holds the rest. */
 void schema_reader_free(struct schema_reader *r);
 
-/* ---- made.c, negate.c, breaker.c ------------------------------------------------------------ */
+/* ---- made.c, negate.c, breaker.c, unevaluated.c --------------------------------------------- */
 
 /* Make nodes in the builder's arena, which stand for the place of `origin` in messages. `name` is
  * NULL in an array. The nodes are NULL after a failure. */
@@ -204,6 +205,11 @@ const struct json *schema_negation(struct schema_reader *r, const struct json *s
 
 /* Returns a schema's if, dependentRequired and the like, as anyOf; NULL after a failure. */
 const struct json *schema_rewritten(struct schema_reader *r, const struct json *schema);
+
+/* Returns the schema that stands for a schema's unevaluatedProperties or unevaluatedItems; NULL
+ * after a failure. */
+const struct json *schema_unevaluated(struct schema_reader *r, const struct json *schema,
+                                      const struct json *keyword);
 
 /* Returns the schema of objects that have a property; NULL after a failure. */
 const struct json *made_requiring(struct schema_reader *r, const struct json *origin,

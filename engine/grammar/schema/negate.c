@@ -178,10 +178,6 @@ static void break_other(struct negation *n, const struct json *keyword) {
     if (made) made_text(n->r, made, BREAKER_OF, keyword->name);
 }
 
-static void break_unevaluated(struct negation *n, const struct json *value) {
-    if (!json_true(value)) cannot(n, value);
-}
-
 static void break_dependents(struct negation *n, const struct json *dependents) {
     json_each_member(dependent, dependents) {
         struct json *made = has_name(n, dependent->name);
@@ -260,6 +256,11 @@ static void break_count(struct negation *n, const struct json *value) {
         if (strcmp(value->name, rows[i][0]) == 0) count_below(n, value, rows[i][1], rows[i][2]);
         if (strcmp(value->name, rows[i][2]) == 0) count_above(n, value, rows[i][1], rows[i][0]);
     }
+}
+
+static void break_unevaluated(struct negation *n, const struct json *value) {
+    const struct json *made = json_true(value) ? NULL : schema_unevaluated(n->r, n->schema, value);
+    if (made) match_one(n, NULL, made);
 }
 
 static void break_all_of(struct negation *n, const struct json *all_of) {

@@ -166,7 +166,9 @@ static bool closes(const struct object *o) {
     conj_each(schema, o->conj) {
         if (schema_is_made(o->r, schema)) continue;
         lists = lists || schema_value(schema, "properties");
-        says_others = says_others || schema_others(schema);
+        const struct json *rest = schema_value(schema, "unevaluatedProperties");
+        bool allows = rest && (!json_is(rest, JSON_BOOL) || json_true(rest));
+        says_others = says_others || allows || schema_others(schema);
     }
     return lists && !says_others && conj_largest(o->conj, "minProperties", 0) <= o->n;
 }

@@ -88,6 +88,15 @@ static bool add_nullable(struct schema_reader *r, struct conj *conj, const struc
     return true;
 }
 
+static void add_unevaluated(struct schema_reader *r, struct conj *conj, const struct json *schema) {
+    static const char *const keywords[] = {"unevaluatedProperties", "unevaluatedItems"};
+    for (int i = 0; i < 2; i++) {
+        const struct json *value = schema_value(schema, keywords[i]), *made = NULL;
+        if (value && !schema_is_decided(schema, value)) made = schema_unevaluated(r, schema, value);
+        if (made) conj_add(r, conj, made);
+    }
+}
+
 /* Adds what `not`, `if` and dependents mean. As hints they are ignored. */
 static void add_rewritten(struct schema_reader *r, struct conj *conj, const struct json *schema) {
     static const char *const keywords[] = {"if", "dependentRequired", "dependentSchemas",
@@ -101,6 +110,7 @@ static void add_rewritten(struct schema_reader *r, struct conj *conj, const stru
         if (schema_value(schema, keywords[i])) rewritten = schema_rewritten(r, schema);
     }
     if (rewritten) conj_add(r, conj, rewritten);
+    add_unevaluated(r, conj, schema);
 }
 
 void conj_add(struct schema_reader *r, struct conj *conj, const struct json *schema) {
