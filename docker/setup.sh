@@ -6,11 +6,11 @@ set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config git curl ca-certificates
 libmicrohttpd-dev libuv1-dev libcjson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libyaml-dev libedit-dev libsystemd-dev
-libsodium-dev libcurl4-openssl-dev libssl-dev libzmq3-dev libmsgpack-dev check
+libsodium-dev libcurl4-openssl-dev libssl-dev libzmq3-dev libmsgpack-dev libhiredis-dev check
 python3 python3-venv python3-pip"
 for need in "$@"; do
     case $need in
-    test) packages="$packages g++ wrk systemd" ;;
+    test) packages="$packages g++ wrk systemd redis-server" ;;
     fuzz) packages="$packages clang libclang-rt-14-dev" ;;
     format) packages="$packages clang-format" ;;
     browser) packages="$packages chromium fonts-dejavu-core" ;;

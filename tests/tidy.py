@@ -196,6 +196,7 @@ LIBRARIES = {
     r"openssl/.*": ["server/hub/"],
     r"yaml\.h": ["server/options/", "server/keys/"],
     r"sodium\.h": ["server/keys/", "server/receipts/"],
+    r"hiredis/.*": ["scheduler/store/"],
     r"zmq\.h": ["server/kv_events/"],
     r"msgpack\.h": ["server/kv_events/"],
     r"systemd/.*": ["server/app/"],

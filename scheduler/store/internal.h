@@ -46,13 +46,29 @@ struct segment {
 /* An entry of the index. */
 struct stored_block {
     struct block_hash hash;
-    int32_t segment; /* -1: free */
-    int32_t record;  /* -1: it turned out to be bad */
+    int32_t segment; /* -1: free; with Redis 0 */
+    int32_t record;  /* -1: it is not stored, or turned out to be bad */
     bool is_known;   /* to the pool */
 };
 
+/* Where the records are. */
+struct store_backend {
+    enum status (*open)(struct prefix_store *store, struct err *err);
+    void (*close)(struct prefix_store *store); /* also after a failed open */
+    /* Writes the record of a slot. Writer thread. */
+    void (*write)(struct prefix_store *store, uint64_t slot);
+    /* Called by the writer thread before each record and each time that it is woken; may be NULL */
+    void (*tend)(struct prefix_store *store);
+    /* Reads blocks of a prompt. May return NULL. Workers. */
+    struct restored_blocks *(*read)(struct prefix_store *store, const int32_t *tokens, int n_blocks,
+                                    double ns_per_token);
+    bool has_known; /* the index has all blocks that the pool knows, stored or not */
+};
+
 struct prefix_store {
-    char *folder;
+    const struct store_backend *backend;
+    char *place;               /* for messages */
+    struct redis_store *redis; /* of redis.c */
     struct prefix_store_config config;
     size_t record_bytes;
     int64_t segment_bytes; /* a segment is full if another record would exceed this */
@@ -66,6 +82,7 @@ struct prefix_store {
     int n_indexed;
     struct prefix_store_stats stats;
     double ns_per_byte; /* of reads; 0: not measured */
+    double ask_ns;      /* to ask which blocks are stored; 0: not measured, or no question */
     int n_refusals;     /* reads that would have been slow, since the last read */
     bool *evicted;      /* [n_slots] the pool has evicted the block of this slot meanwhile */
     /* queue: [n_slots] records; slots tail..head-1 are filled */
@@ -74,12 +91,12 @@ struct prefix_store {
     _Atomic uint64_t head, tail;
     _Atomic size_t reading_bytes; /* of all restored_blocks */
     sem_t filled;
-    /* writer thread only: */
+    pthread_t thread;
+    _Atomic bool stopping;
+    /* writer thread only, for files: */
     int writing; /* index of its segment, or -1 */
     int64_t write_at;
     uint64_t failed_ns; /* when the last write failed; 0: it worked */
-    pthread_t thread;
-    _Atomic bool stopping;
 };
 
 /* ---- index.c: callers hold the mutex --------------------------------------------------------- */
@@ -94,10 +111,52 @@ struct stored_block *store_index_find(struct prefix_store *store, struct block_h
 void index_add(struct prefix_store *store, struct block_hash hash, int segment, int record,
                bool is_known);
 
+/* Notes that the pool knows a block, or no longer, whether or not it is stored. For backends with
+ * has_known. */
+void index_note(struct prefix_store *store, struct block_hash hash, bool is_known);
+bool index_is_known(struct prefix_store *store, struct block_hash hash);
+
+/* Notes that a block is stored, or not. For backends with has_known. */
+void index_set_stored(struct prefix_store *store, struct block_hash hash, bool is_stored);
+
 /* Removes all blocks of a segment. */
 void index_drop_segment(struct prefix_store *store, int segment);
 
+/* ---- store.c --------------------------------------------------------------------------------- */
+
+/* Is reading n blocks expected to take longer than computing them? Sometimes the answer is
+ * false in any case, so that the rate is measured again. */
+bool store_is_slow(struct prefix_store *store, int n, double ns_per_token);
+
+/* Count blocks that were not read, a lost record, an error, a record that was written, and n blocks
+ * that were read in a time. */
+void store_count_misses(struct prefix_store *store, int n);
+void store_count_drop(struct prefix_store *store, enum store_drop reason);
+void store_count_error(struct prefix_store *store);
+void store_count_written(struct prefix_store *store); /* the caller holds the mutex */
+void store_count_read(struct prefix_store *store, int n, uint64_t ns);
+
+/* Returns memory for n blocks, or NULL if it is short or too much is in use. */
+struct restored_blocks *restored_blocks_new(struct prefix_store *store, int first, int n);
+
+/* Appends the content of a record. */
+void restored_blocks_add(struct restored_blocks *blocks, const uint8_t *record);
+
+/* Ends the reading of n blocks after blocks->n were read: the memory of the others is not counted.
+ * Returns NULL if none was read. */
+struct restored_blocks *restored_blocks_end(struct restored_blocks *blocks, int n);
+
+/* ---- backends -------------------------------------------------------------------------------- */
+
+extern const struct store_backend store_in_files, store_in_redis;
+
+/* Is the place an address of Redis? */
+bool store_is_redis(const char *place);
+
 /* ---- segments.c ------------------------------------------------------------------------------ */
+
+/* Makes the head of this store's segments. */
+struct segment_head store_segment_head(const struct prefix_store *store);
 
 /* Reads the heads of all segments of the folder. Fails with STATUS_SYSTEM. */
 enum status segments_scan(struct prefix_store *store, struct err *err);
@@ -122,9 +181,9 @@ void segments_close(struct prefix_store *store);
 
 size_t record_size(int block_size, size_t block_bytes);
 
-/* The parts of a record. */
+/* The parts of a record. The content begins at an offset. */
 int32_t *record_tokens(uint8_t *record);
-uint8_t *record_content(const struct prefix_store *store, uint8_t *record);
+size_t record_content_at(const struct prefix_store *store);
 
 /* Sets the checksums of a record whose other fields are set. */
 void record_seal(const struct prefix_store *store, uint8_t *record);
@@ -140,10 +199,5 @@ bool stored_record_is(const struct prefix_store *store, const uint8_t *record,
 static inline const struct record_head *slot_head(const struct prefix_store *store, uint64_t slot) {
     return (const struct record_head *)(const void *)(store->queue + slot * store->record_bytes);
 }
-
-/* ---- writer.c -------------------------------------------------------------------------------- */
-
-/* The thread that writes the queue. */
-void *writer_thread(void *store);
 
 #endif

@@ -1,24 +1,32 @@
-/* scheduler/store: blocks of the prefix cache in files, so that a restarted server has its
- * prefixes.
+/* scheduler/store: blocks of the prefix cache outside the process, so that a restarted server and
+ * other machines have them.
  *
- * DESIGN. A folder has segments: files of records of one size, each a block with its key. The index
- * is in memory and is built from the records' heads at the start.
+ * DESIGN. A record is a block with its key. Records are in files (files.c) or in a server that
+ * speaks Redis's protocol (redis.c); struct store_backend is the common interface.
  *
  *     engine thread   a block is known: copied to a slot -> queue -> writer thread: record, index
- *     worker          a prompt's blocks: index -> records, checked -> restored_blocks
+ *     worker          a prompt's blocks: index or server -> records, checked -> restored_blocks
  *     engine thread   restored_blocks -> blocks of the pool that are known and cached
  *
- * The engine thread never waits for a file: if the queue is full, the block is not written. A
- * record is used only if the checksum of all its bytes, its key and its tokens agree; otherwise it
- * is a miss and leaves the index. The key is the hash of all tokens up to the block's end. The
- * folder's name for equal bytes is `identity`, a hash of build, model, arithmetic and block size:
- * segments with another one are not read. Prefixes with a salt are private and are not written.
+ * The engine thread never waits for a file or a server: if the queue is full, the block is not
+ * written. A record is used only if the checksum of all its bytes, its key and its tokens agree;
+ * otherwise it is a miss. The key is the hash of all tokens up to the block's end. `identity` is a
+ * hash of build, model, arithmetic and block size: records with another one are not read. Prefixes
+ * with a salt are private and are not written.
  *
- * Processes may share a folder: each writes segments of its own, and reads those that it found at
- * its start. If the segments exceed the limit, the oldest one is removed, whoever wrote it. A
- * killed process leaves whole records and at most one part of a record, which is not read.
+ * Files: a folder has segments of records of one size. The index has all records and is built from
+ * their heads at the start. Processes may share a folder: each writes segments of its own, and
+ * reads those that it found at its start. If the segments exceed the limit, the oldest one of any
+ * process is removed. A killed process leaves whole records and at most one part of a
+ * record, which is not read.
  *
- * One mutex guards the index and the list of segments. It is never held during input or output.
+ * Redis: each record is a value. The index has the blocks that the pool knows and those that this
+ * process has written or read; the server is asked for the others. The writer thread makes all
+ * connections. A worker uses one until its deadline, and without one it reads nothing. After an
+ * error nothing is sent for a time that grows with each further error.
+ *
+ * One mutex guards the index, the list of segments and that of the connections. It is never held
+ * during input or output.
  */
 #ifndef PENSTOCK_PREFIX_STORE_H
 #define PENSTOCK_PREFIX_STORE_H
@@ -28,19 +36,32 @@
 struct prefix_store;
 
 struct prefix_store_config {
-    const char *folder; /* made if it is missing */
-    int64_t max_bytes;  /* of all segments in it */
+    const char *place; /* a folder, made if it is missing; or redis://[[USER]:PASSWORD@]HOST:PORT */
+    int64_t max_bytes; /* of all segments in the folder; a server has a limit of its own */
     uint64_t identity[2];
+    int n_blocks; /* of the pool */
     int block_size;
     size_t block_bytes; /* content of a block */
 };
 
-/* Counters of a store; they never decrease, except n_blocks and n_bytes. */
+/* Why a record was not written, or not used. */
+enum store_drop {
+    DROP_QUEUE_FULL,  /* the writer is slower than the engine */
+    DROP_UNAVAILABLE, /* disk or server refuse records, or have failed a short time ago */
+    DROP_DAMAGED,     /* it was not what it should be when it was read */
+    N_STORE_DROPS
+};
+
+/* Counters of a store; they never decrease, except the last three. */
 struct prefix_store_stats {
-    uint64_t n_written, n_read, n_skipped; /* blocks; n_skipped: the queue was full */
-    uint64_t n_bad;                        /* records that were not what they should be */
-    int n_blocks;                          /* in the index */
-    int64_t n_bytes;                       /* of all segments */
+    uint64_t n_hits, n_misses; /* blocks of prompts that were read, and that were not */
+    uint64_t n_written;        /* blocks */
+    uint64_t bytes_read, bytes_written;
+    uint64_t dropped[N_STORE_DROPS]; /* records */
+    uint64_t n_errors;               /* failed operations of disk or server */
+    int n_blocks;                    /* in the index */
+    int64_t n_bytes;                 /* of all segments; 0 with Redis */
+    bool is_up;                      /* the last operation did not fail */
 };
 
 /* Blocks first..first+n-1 of a prompt, read from a store. */
@@ -51,13 +72,14 @@ struct restored_blocks {
     uint8_t *data; /* [n][block_bytes] */
 };
 
-/* Opens the folder, reads its index and starts the writer. Fails with STATUS_SYSTEM if the folder
- * cannot be used, and with STATUS_USAGE if max_bytes has no room for two blocks. */
+/* Opens the folder or connects to the server, and starts the writer. Fails with STATUS_SYSTEM if
+ * the folder cannot be used, and with STATUS_USAGE if two blocks exceed max_bytes or the address is
+ * wrong. A server that does not answer is only a warning. */
 enum status prefix_store_open(struct prefix_store **store, const struct prefix_store_config *config,
                               struct err *err);
 
-/* Writes the queued blocks, and frees the store. NULL is allowed. All restored_blocks must be
- * free. */
+/* Writes the queued blocks, to Redis for two seconds at most, and frees the store. NULL is allowed.
+ * All restored_blocks must be free. */
 void prefix_store_close(struct prefix_store *store);
 
 void prefix_store_stats(struct prefix_store *store,
@@ -65,6 +87,9 @@ void prefix_store_stats(struct prefix_store *store,
 
 /* Returns the bytes of memory of the queue. */
 size_t prefix_store_memory(const struct prefix_store *store);
+
+/* Returns the place without a password, for messages. */
+const char *prefix_store_name(const struct prefix_store *store);
 
 /* ---- engine thread -------------------------------------------------------------------------- */
 
@@ -82,7 +107,7 @@ void prefix_store_put(struct prefix_store *store);
 /* Reads the stored blocks of a prompt that the pool does not know, up to the first that is not
  * stored. Returns NULL if there are none, if memory is short, or if computing them takes less time
  * than reading: `ns_per_token` is the measured time of a computed token, 0 if not known. Waits for
- * the files. */
+ * the files, or for the server up to a deadline. */
 struct restored_blocks *prefix_store_read(struct prefix_store *store, const int32_t *tokens,
                                           int n_tokens, double ns_per_token);
 

@@ -13,8 +13,8 @@ int32_t *record_tokens(uint8_t *record) {
     return (int32_t *)(void *)(record + sizeof(struct record_head));
 }
 
-uint8_t *record_content(const struct prefix_store *store, uint8_t *record) {
-    return record + sizeof(struct record_head) + (size_t)store->config.block_size * sizeof(int32_t);
+size_t record_content_at(const struct prefix_store *store) {
+    return sizeof(struct record_head) + (size_t)store->config.block_size * sizeof(int32_t);
 }
 
 static uint64_t head_sum_of(const struct prefix_store *store, const uint8_t *record) {

@@ -19,7 +19,7 @@ static int64_t clock_ns(struct timespec at) {
     return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
 }
 
-static struct segment_head head_of(const struct prefix_store *store) {
+struct segment_head store_segment_head(const struct prefix_store *store) {
     struct segment_head head = {.magic = SEGMENT_MAGIC,
                                 .identity = {store->config.identity[0], store->config.identity[1]},
                                 .block_size = (uint64_t)store->config.block_size,
@@ -31,7 +31,7 @@ static struct segment_head head_of(const struct prefix_store *store) {
 
 static void segment_path(const struct prefix_store *store, const char *name, struct buf *out) {
     buf_clear(out);
-    buf_printf(out, "%s/%s", store->folder, name);
+    buf_printf(out, "%s/%s", store->place, name);
 }
 
 /* ---- reading the folder ---------------------------------------------------------------------- */
@@ -46,7 +46,7 @@ static void index_segment(struct prefix_store *store, int segment) {
         off_t at = SEGMENT_HEAD + i * (off_t)store->record_bytes;
         if (pread(of->fd, record, bytes, at) != (ssize_t)bytes) break;
         if (!record_head_is_whole(store, record)) {
-            store->stats.n_bad++;
+            store->stats.dropped[DROP_DAMAGED]++;
             continue;
         }
         struct record_head head;
@@ -58,7 +58,7 @@ static void index_segment(struct prefix_store *store, int segment) {
 
 /* Opens a segment. Its fd stays open if it has blocks of this server's identity. */
 static void scan_segment(struct prefix_store *store, const char *name) {
-    struct segment_head head, own = head_of(store);
+    struct segment_head head, own = store_segment_head(store);
     struct buf path = {0};
     struct stat file;
     struct segment *segment = &store->segment[store->n_segments];
@@ -89,13 +89,13 @@ static bool is_segment(const char *name) {
 }
 
 enum status segments_scan(struct prefix_store *store, struct err *err) {
-    if (mkdir(store->folder, 0700) != 0 && errno != EEXIST)
+    if (mkdir(store->place, 0700) != 0 && errno != EEXIST)
         return err_set(err, STATUS_SYSTEM, NULL, "--prefix-store %s cannot be made: %s",
-                       store->folder, strerror(errno));
-    DIR *folder = opendir(store->folder);
+                       store->place, strerror(errno));
+    DIR *folder = opendir(store->place);
     if (!folder)
         return err_set(err, STATUS_SYSTEM, NULL, "--prefix-store %s cannot be read: %s",
-                       store->folder, strerror(errno));
+                       store->place, strerror(errno));
     for (struct dirent *entry; (entry = readdir(folder));) {
         if (!is_segment(entry->d_name)) continue;
         if (store->n_segments == MAX_SEGMENTS - 1) break; /* one place is for writing */
@@ -167,7 +167,7 @@ bool segments_make_room(struct prefix_store *store, int64_t more) {
 
 int store_segment_create(struct prefix_store *store) {
     struct timespec now;
-    struct segment_head head = head_of(store);
+    struct segment_head head = store_segment_head(store);
     struct segment made = {0};
     struct buf path = {0};
     clock_gettime(CLOCK_REALTIME, &now);

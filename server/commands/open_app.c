@@ -1,7 +1,7 @@
 /* DESIGN: the parts of a serving process.
  *
  * They are opened in this order and closed in the reverse order: engine (model, memory), the
- * sockets of --kv-events, the files of --prefix-store, scheduler (its thread), loop, HTTP. The port
+ * sockets of --kv-events, the store of --prefix-store, scheduler (its thread), loop, HTTP. The port
  * is bound last, so every client that can connect is answered.
  * The loop runs until lifecycle.c stops it. All jobs have then ended, so the scheduler sends no
  * more events and its thread can end before the loop's handles are closed.
@@ -96,11 +96,12 @@ static void store_identity(const struct app *app, uint64_t identity[2]) {
 
 static enum status open_prefix_store(struct app *app, struct scheduler_config *config,
                                      struct err *err) {
-    struct prefix_store_config store = {.folder = app->options->prefix_store.folder,
+    struct prefix_store_config store = {.place = app->options->prefix_store.place,
                                         .max_bytes = app->options->prefix_store.bytes,
+                                        .n_blocks = config->n_blocks,
                                         .block_size = config->block_size,
                                         .block_bytes = engine_block_bytes(app->engine)};
-    if (!store.folder) return STATUS_OK;
+    if (!store.place) return STATUS_OK;
     if (!config->prefix_caching || store.block_bytes == 0)
         return err_set(err, STATUS_USAGE, NULL,
                        "--prefix-store keeps the prefix cache of a model on the CPU with one rank, "

@@ -55,10 +55,10 @@ struct options {
         bool share_prefixes;         /* among API keys */
         bool page;                   /* browsers get the web page at / */
     } access;
-    /* blocks of the prefix cache in files */
+    /* blocks of the prefix cache outside the process */
     struct {
-        const char *folder; /* NULL: none */
-        int64_t bytes;      /* of all files in it */
+        const char *place; /* a folder or an address of Redis; NULL: none */
+        int64_t bytes;     /* of all files in the folder */
     } prefix_store;
     /* events of the prefix cache for routers; NULL: none */
     struct {

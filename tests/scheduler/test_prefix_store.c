@@ -19,7 +19,7 @@ static int32_t text[N * B];
 static struct prefix_store *store;
 
 static struct prefix_store_config config_of(uint64_t identity, int64_t max_bytes) {
-    return (struct prefix_store_config){folder, max_bytes, {identity, 2}, B, BYTES};
+    return (struct prefix_store_config){folder, max_bytes, {identity, 2}, N, B, BYTES};
 }
 
 static void open_store(uint64_t identity, int64_t max_bytes) {
@@ -278,10 +278,10 @@ START_TEST(folders_and_sizes_that_cannot_be_used_are_refused) {
     ck_assert_int_eq(prefix_store_open(&store, &config, &err), STATUS_USAGE);
     ck_assert_ptr_nonnull(strstr(err.message, "--prefix-store-size must be at least"));
     config = config_of(1, 1 << 20);
-    config.folder = "/proc/none";
+    config.place = "/proc/none";
     ck_assert_int_eq(prefix_store_open(&store, &config, &err), STATUS_SYSTEM);
     ck_assert_ptr_nonnull(strstr(err.message, "/proc/none"));
-    config.folder = "/dev/null";
+    config.place = "/dev/null";
     ck_assert_int_eq(prefix_store_open(&store, &config, &err), STATUS_SYSTEM);
     ck_assert_ptr_null(store);
 }
