@@ -44,6 +44,7 @@ void health_ready(struct app *app, struct http_request *http) {
 void health_metrics(struct app *app, struct http_request *http) {
     struct scheduler_stats stats;
     struct http_stats connections;
+    struct prefix_store_stats store;
     struct buf body = {0};
     bool openmetrics = exposition_prefers_openmetrics(http_header(http, "Accept"));
     scheduler_stats(app->scheduler, &stats);
@@ -64,6 +65,8 @@ void health_metrics(struct app *app, struct http_request *http) {
     for (int i = 0; i < N_LANES; i++) view.lanes[i] = lanes_stats(app->lanes, (enum lane)i);
     grammar_store_stats(app->grammars, &view.grammars);
     process_stats(&view.process);
+    if (app->prefix_store) prefix_store_stats(app->prefix_store, &store);
+    if (app->prefix_store) view.store = &store;
     metrics_write(&body, openmetrics, &view);
     http_respond(http, 200, exposition_content_type(openmetrics), body.data, body.length, NULL, 0);
     buf_free(&body);

@@ -18,6 +18,8 @@ struct shown {
     struct lane_stats prepare, grammar, text;
     struct grammar_store_stats grammars;
     struct process_stats process;
+    struct prefix_store_stats store;
+    double store_up; /* NAN without a store */
     int connections;
     uint64_t answer_bytes;
     uint64_t computed_tokens; /* prompt tokens that were not in the prefix cache */
@@ -119,6 +121,26 @@ static const struct metric table[] = {
                "KV blocks swapped out to the host's memory, and swapped in.", "direction", "out",
                AT(stats.swapped_out)),
     COUNTER_OF("penstock_swapped_blocks_total", NULL, "direction", "in", AT(stats.swapped_in)),
+    GAUGE("penstock_prefix_store_up",
+          "1 if the last operation of the prefix store's disk or server worked, else 0.",
+          AT(store_up)),
+    COUNTER_OF("penstock_prefix_store_blocks_total",
+               "Blocks of prompts that the prefix cache lacked: read from the store, or not.",
+               "result", "hit", AT(store.n_hits)),
+    COUNTER_OF("penstock_prefix_store_blocks_total", NULL, "result", "miss", AT(store.n_misses)),
+    COUNTER_OF("penstock_prefix_store_bytes_total", "Bytes of records of the prefix store.",
+               "direction", "read", AT(store.bytes_read)),
+    COUNTER_OF("penstock_prefix_store_bytes_total", NULL, "direction", "written",
+               AT(store.bytes_written)),
+    COUNTER_OF("penstock_prefix_store_dropped_records_total",
+               "Records that were not written or not used, by reason.", "reason", "queue_full",
+               AT(store.dropped[DROP_QUEUE_FULL])),
+    COUNTER_OF("penstock_prefix_store_dropped_records_total", NULL, "reason", "unavailable",
+               AT(store.dropped[DROP_UNAVAILABLE])),
+    COUNTER_OF("penstock_prefix_store_dropped_records_total", NULL, "reason", "damaged",
+               AT(store.dropped[DROP_DAMAGED])),
+    COUNTER("penstock_prefix_store_errors_total",
+            "Failed operations of the prefix store's disk or server.", AT(store.n_errors)),
     COUNTER("penstock_steps_total", "Forward passes.", AT(stats.steps)),
     COUNTER("penstock_step_seconds_total", "Time in forward passes.", NS_AT(stats.step_ns)),
     COUNTER_OF("penstock_step_part_seconds_total",
@@ -443,6 +465,7 @@ void metrics_write(struct buf *out, bool openmetrics, const struct metrics_view 
                   .text = view->lanes[LANE_TEXT],
                   .grammars = view->grammars,
                   .process = view->process,
+                  .store_up = view->store ? view->store->is_up : (double)NAN,
                   .connections = view->connections,
                   .answer_bytes = view->answer_bytes,
                   .computed_tokens = stats->prompt_tokens - stats->cached_tokens,
@@ -450,6 +473,7 @@ void metrics_write(struct buf *out, bool openmetrics, const struct metrics_view 
                   .kv_usage = windows > blocks ? windows : blocks,
                   .swap_usage = share(stats->host_blocks_used, stats->host_blocks_total)},
     };
+    if (view->store) writer.shown.store = *view->store;
     assert(stats->cached_tokens <= stats->prompt_tokens);
     write_infos(&writer);
     write_adapters(&writer);

@@ -3,6 +3,7 @@
 #define PENSTOCK_SERVER_METRICS_VIEW_H
 
 #include "scheduler/scheduler.h"
+#include "scheduler/store/prefix_store.h"
 #include "server/app/lanes.h"
 #include "server/app/metrics.h"
 #include "server/generation/grammar_store.h"
@@ -24,6 +25,7 @@ struct metrics_view {
     struct lane_stats lanes[N_LANES];
     struct grammar_store_stats grammars;
     struct process_stats process;
+    const struct prefix_store_stats *store; /* NULL: no store */
     int connections;
     size_t answer_bytes;     /* of answers being made or waiting to be read */
     const char *model;       /* served name */

@@ -44,6 +44,13 @@ def redis(tmp_path):
     one.kill()
 
 
+def metrics(server):
+    """Returns the store's metrics: {name and label: value}."""
+    lines = server.http.get("/metrics").text.splitlines()
+    rows = [line.split(" ") for line in lines if line.startswith("penstock_prefix_store_")]
+    return {name.removeprefix("penstock_prefix_store_"): float(value) for name, value in rows}
+
+
 class SlowProxy:
     """Passes commands at once, and holds each answer back for `delay` seconds."""
 
@@ -84,6 +91,10 @@ def test_servers_share_prefixes_and_outlive_redis(start, redis):
     redis.settle(n, database="1")
     after = answer_of(second)
     assert cached(after) >= N_CACHED and after["choices"] == before["choices"]
+    wrote, read = metrics(first), metrics(second)
+    assert wrote['blocks_total{result="miss"}'] >= n and wrote['bytes_total{direction="written"}'] > 0
+    assert read['blocks_total{result="hit"}'] * 16 == cached(after) and read['bytes_total{direction="read"}'] > 0
+    assert read["up"] == 1 and read["errors_total"] == 0
     private = "another text " * 30
     for one in first, second:
         assert cached(one.complete(private, max_tokens=1, cache_salt="mine")) == 0
@@ -93,6 +104,7 @@ def test_servers_share_prefixes_and_outlive_redis(start, redis):
     redis.kill()
     for _ in range(3):
         assert answer_of(second, other)["choices"] == expected
+    assert metrics(second)["up"] == 0 and metrics(second)["errors_total"] >= 1
     assert "going on without it" in second.log_tail() and second.process.poll() is None
     redis.start()
     third = STORY.replace("river", "brook")

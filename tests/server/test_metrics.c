@@ -137,6 +137,30 @@ START_TEST(the_loop_is_shown) {
 }
 END_TEST
 
+START_TEST(the_prefix_store_is_shown) {
+    const struct prefix_store_stats store = {.n_hits = 5,
+                                             .n_misses = 6,
+                                             .bytes_read = 12345678901,
+                                             .bytes_written = 8,
+                                             .dropped = {9, 10, 11},
+                                             .n_errors = 12};
+    write_as(false);
+    refute("penstock_prefix_store_up");
+    expect("\npenstock_prefix_store_errors_total 0\n");
+    view.store = &store;
+    write_as(false);
+    expect("\npenstock_prefix_store_up 0\n");
+    expect("\npenstock_prefix_store_blocks_total{result=\"hit\"} 5\n");
+    expect("\npenstock_prefix_store_blocks_total{result=\"miss\"} 6\n");
+    expect("\npenstock_prefix_store_bytes_total{direction=\"read\"} 12345678901\n");
+    expect("\npenstock_prefix_store_bytes_total{direction=\"written\"} 8\n");
+    expect("\npenstock_prefix_store_dropped_records_total{reason=\"queue_full\"} 9\n");
+    expect("\npenstock_prefix_store_dropped_records_total{reason=\"unavailable\"} 10\n");
+    expect("\npenstock_prefix_store_dropped_records_total{reason=\"damaged\"} 11\n");
+    expect("\npenstock_prefix_store_errors_total 12\n");
+}
+END_TEST
+
 START_TEST(the_cache_and_the_build_are_told) {
     view.prefix_caching = true;
     write_as(false);
@@ -327,7 +351,7 @@ START_TEST(each_name_is_declared_once) {
             ck_assert_ptr_nonnull(strstr(out.data, line));
             declared++;
         }
-        ck_assert_int_eq(declared, 60);
+        ck_assert_int_eq(declared, 64); /* and one with a store */
         ck_assert_int_eq(out.data[out.length - 1], '\n');
     }
 }
@@ -402,6 +426,7 @@ int main(void) {
     tcase_add_checked_fixture(core, setup, teardown);
     tcase_add_test(core, the_scheduler_is_shown);
     tcase_add_test(core, the_loop_is_shown);
+    tcase_add_test(core, the_prefix_store_is_shown);
     tcase_add_test(core, the_cache_and_the_build_are_told);
     tcase_add_test(core, http_requests_are_told_apart);
     tcase_add_test(core, http_counts_are_bounded);
