@@ -307,6 +307,7 @@ static void set_format(struct generation_job *job) {
     job->format.tools = limits->tool_format;
     job->format.known = job->tools;
     job->format.stream_calls = true; /* the grammar makes this possible */
+    job->format.one_call = !request->parallel_tool_calls || request->callable.only;
 }
 
 bool job_is_abandoned(struct generation_job *job) {

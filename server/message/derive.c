@@ -57,7 +57,7 @@ struct derived_texts {
 /* Can a pattern hold this text? It gives some bytes another meaning. */
 static bool fits_pattern(struct text_part text) {
     for (size_t i = 0; i < text.length; i++)
-        if (strchr("%" OPTIONAL_BLANK OPTIONAL_BREAK, text.at[i])) return false;
+        if (strchr("%" OPTIONAL_BLANK OPTIONAL_BREAK OPTIONAL_SEMICOLON, text.at[i])) return false;
     return true;
 }
 

@@ -30,6 +30,7 @@
 #define ACTION "    {\n        \"tool_name\": \"%n\",\n        \"parameters\": %a\n    }"
 #define ACTION_END "\n]" OPTIONAL_BREAK "```" OPTIONAL_BREAK
 #define KIMI(word) "<|tool_" word "|>"
+#define BETWEEN_JSON OPTIONAL_SEMICOLON OPTIONAL_BLANK OPTIONAL_BREAK
 
 static const struct tool_format tool_formats[] = {
     {"openai", {"<|channel|>commentary", "<|call|>"}, .is_harmony = true},
@@ -121,21 +122,23 @@ static const struct tool_format tool_formats[] = {
     {"granite",
      {"<|tool_call|>", NULL},
      .forms = {{"<|tool_call|>" OPTIONAL_BLANK "[", "%j", ", ", "]", .arguments_key = "arguments"},
-               {"<tool_call>[", "%j", ", ", "]", .arguments_key = "arguments"}}},
+               {"<tool_call>" OPTIONAL_BLANK "[", "%j", ", ", "]", .arguments_key = "arguments"}}},
     {"lfm2",
      {"<|tool_call_start|>", NULL},
-     .forms = {{"<|tool_call_start|>[", "%n(%p)", ", ", "]<|tool_call_end|>"}}},
+     .forms = {{"<|tool_call_start|>" OPTIONAL_BLANK "[", "%n(%p)", ", ", "]<|tool_call_end|>"}}},
     {"nemotron_json",
      {"<TOOLCALL>", NULL},
-     .forms = {{"<TOOLCALL>[", "%j", ", ", "]</TOOLCALL>", .arguments_key = "arguments"}}},
+     .forms = {{"<TOOLCALL>" OPTIONAL_BLANK "[", "%j", ", ", "]" OPTIONAL_BLANK "</TOOLCALL>",
+                .arguments_key = "arguments"}}},
     {"apertus",
      {"<|tools_prefix|>", NULL},
-     .forms = {{"<|tools_prefix|>[", "{\"%n\": %a}", ", ", "]<|tools_suffix|>"}}},
+     .forms = {{"<|tools_prefix|>" OPTIONAL_BLANK "[", "{\"%n\": %a}", ", ",
+                "]" OPTIONAL_BLANK "<|tools_suffix|>"}}},
     {"cohere2",
      {"<|START_ACTION|>", NULL},
-     .forms = {{"<|START_ACTION|>[" OPTIONAL_BREAK,
+     .forms = {{"<|START_ACTION|>" OPTIONAL_BREAK "[" OPTIONAL_BREAK,
                 FOUR_BLANKS "{\"tool_call_id\": \"%i\", \"tool_name\": \"%n\", \"parameters\": %a}",
-                "," OPTIONAL_BREAK, OPTIONAL_BREAK "]<|END_ACTION|>"}}},
+                "," OPTIONAL_BREAK, OPTIONAL_BREAK "]" OPTIONAL_BREAK "<|END_ACTION|>"}}},
     {"command_r",
      {"Action:\\n```json", NULL}, /* in the source of a template */
      .forms = {{"Action:\n```json\n[\n", ACTION, ",\n", ACTION_END, .marker = "Action:\n```json"},
@@ -164,8 +167,9 @@ static const struct tool_format tool_formats[] = {
                {"<|python_tag|>[", "%n(%p)", ", ", "]", .at_start = true}}},
     {"llama3_json llama4_json",
      {"<|python_tag|>", "dictionary of argument name"},
-     .forms = {{.call = "%j", .between = "; ", .arguments_key = "parameters", .at_start = true},
-               {"<|python_tag|>", "%j", "; ", .arguments_key = "parameters", .at_start = true}}},
+     .forms =
+         {{.call = "%j", .between = BETWEEN_JSON, .arguments_key = "parameters", .at_start = true},
+          {"<|python_tag|>", "%j", BETWEEN_JSON, .arguments_key = "parameters", .at_start = true}}},
 };
 
 static const struct reasoning_format reasoning_formats[] = {

@@ -20,14 +20,18 @@ void grammar_add_exact(struct buf *out, const char *text, size_t length) {
             buf_puts(out, text[i] == *OPTIONAL_BLANK ? " ?" : "\n?");
             continue;
         }
+        if (text[i] == *OPTIONAL_SEMICOLON) {
+            buf_puts(out, ";?");
+            continue;
+        }
         if (text[i] && strchr("\\.+*?()|[]{}^$", text[i])) buf_puts(out, "\\");
         buf_add(out, &text[i], 1);
     }
 }
 
-/* Returns the length of the text before its first optional white space. */
+/* Returns the length of the text before its first optional byte. */
 size_t form_fixed_length(const char *text) {
-    return strcspn(text, OPTIONAL_BLANK OPTIONAL_BREAK);
+    return strcspn(text, OPTIONAL_BLANK OPTIONAL_BREAK OPTIONAL_SEMICOLON);
 }
 
 /* Writes a text of a form as a format. */

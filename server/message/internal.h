@@ -12,6 +12,8 @@
 /* White space that the grammar may write or not, in the patterns of a form. */
 #define OPTIONAL_BLANK "\t"
 #define OPTIONAL_BREAK "\r"
+/* A semicolon that may be absent, also for the parser. */
+#define OPTIONAL_SEMICOLON "\v"
 
 /* One way to write a run of calls: open, call, then (between, call) any number of times, close.
  *
@@ -268,6 +270,7 @@ struct message_parser {
     bool is_announced;  /* the current call was passed on, at least its name */
     bool is_last_whole; /* the last call that was passed on is complete */
     enum harmony_body body;
+    struct thought_calls *thoughts; /* NULL: calls in thoughts do not count */
 };
 
 /* Appends bytes of content or reasoning. White space is held back until another byte follows. */
@@ -287,6 +290,18 @@ void parser_end_call(struct message_parser *parser);
 void harmony_step(struct message_parser *parser, char c);
 void harmony_finish(struct message_parser *parser);
 
+/* ---- calls at the end of thoughts (thought_calls.c) ------------------------------------------ */
+
+/* The settings have tools and reasoning. The caller frees it. */
+struct thought_calls *thought_calls_new(const struct message_settings *settings);
+void thought_calls_free(struct thought_calls *calls); /* NULL is ignored */
+
+/* Reads a byte of the thoughts. */
+void thought_calls_add(struct thought_calls *calls, char c);
+
+/* Called after the last byte. Returns the whole calls at the end, which the object holds. */
+const struct message *thought_calls_finish(struct thought_calls *calls);
+
 /* ---- texts and calls in grammars (grammar_call.c) ------------------------------------------- */
 
 /* Writes calls of one form. */
@@ -304,7 +319,7 @@ void grammar_write_chars(struct buf *out, const char *text);
 /* Appends a text of a form to a regular expression. */
 void grammar_add_exact(struct buf *out, const char *text, size_t length);
 
-/* Returns the length of the text before its first optional white space. */
+/* Returns the length of the text before its first optional byte. */
 size_t form_fixed_length(const char *text);
 
 /* Writes a text of a form as a format. */
@@ -322,6 +337,9 @@ void grammar_write_call(struct call_writer *to, const struct json *function);
 
 /* Can a tool of this name be called? With NULL, every name can. */
 bool tool_set_has(const struct tool_set *tools, const char *name);
+
+/* Has the tool `strict`? */
+bool tool_set_is_strict(const struct tool_set *tools, const char *name);
 
 /* Returns the JSON types that a parameter may have: a bit set of 1 << enum json_type. */
 int tool_set_types(const struct tool_set *tools, const char *tool, const char *parameter);

@@ -202,6 +202,7 @@ struct message_settings {
      * text that matches the grammar. Otherwise a call is passed on when it is complete, so that an
      * incomplete call stays content. */
     bool stream_calls;
+    bool one_call;    /* calls at the end of thoughts: only the first one counts */
     uint64_t id_seed; /* determines the ids of calls */
 };
 

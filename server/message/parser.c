@@ -9,7 +9,8 @@
  * parser rereads only short texts, markers and a name. A call that breaks later becomes content as
  * a whole and is not searched again.
  *
- * Content keeps all bytes except white space around calls and after reasoning.
+ * Content keeps all bytes except white space around calls and after reasoning. Calls in reasoning
+ * count only at the end of an answer (thought_calls.c).
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -35,11 +36,14 @@ struct message_parser *message_parser_new(const struct message_settings *setting
     if (settings->reasoning && settings->starts_inside) parser->mode = MODE_REASONING;
     if (is_harmony(settings)) parser->mode = MODE_HEADER;
     parser->drops_space = settings->starts_inside && !settings->continues;
+    if (settings->tools && settings->reasoning && !is_harmony(settings))
+        parser->thoughts = thought_calls_new(settings);
     return parser;
 }
 
 void message_parser_free(struct message_parser *parser) {
     if (!parser) return;
+    thought_calls_free(parser->thoughts);
     pattern_free(&parser->reader);
     buf_free(&parser->input);
     buf_free(&parser->space);
@@ -87,6 +91,7 @@ void parser_add_content(struct message_parser *parser, const char *text, size_t 
 }
 
 void parser_add_reasoning(struct message_parser *parser, char c) {
+    if (parser->thoughts) thought_calls_add(parser->thoughts, c);
     add_text(parser, MESSAGE_REASONING, c);
 }
 
@@ -340,6 +345,22 @@ static void finish_calls(struct message_parser *parser, bool is_cut) {
     read_input(parser);
 }
 
+/* Passes on the calls at the end of the thoughts of an answer that has nothing else. */
+static void give_thought_calls(struct message_parser *parser) {
+    if (!parser->thoughts || parser->has_content || parser->n_calls > 0) return;
+    const struct message *found = thought_calls_finish(parser->thoughts);
+    int n = parser->settings.one_call ? min_int(found->n_calls, 1) : found->n_calls;
+    for (int i = 0; i < n; i++) {
+        const struct message_call *from = &found->calls[i];
+        struct message_call *call = message_call_at(parser->out, parser->n_calls++);
+        call->begins = true;
+        memcpy(call->id, from->id, sizeof call->id);
+        memcpy(call->name, from->name, sizeof call->name);
+        buf_add(&call->arguments, from->arguments.data, from->arguments.length);
+    }
+    parser->is_last_whole = parser->is_last_whole || n > 0;
+}
+
 static void end_text(struct message_parser *parser, struct message *out, bool is_cut) {
     parser->out = out;
     if (parser->mode == MODE_START) {
@@ -354,6 +375,7 @@ static void end_text(struct message_parser *parser, struct message *out, bool is
     }
     while (parser->mode == MODE_CALLS) finish_calls(parser, is_cut);
     if (parser->mode == MODE_HEADER || parser->mode == MODE_BODY) harmony_finish(parser);
+    if (!is_cut) give_thought_calls(parser);
     if (!parser->is_behind_call)
         message_add_text(out, MESSAGE_CONTENT, parser->space.data, parser->space.length);
     buf_clear(&parser->space);

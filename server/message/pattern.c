@@ -132,18 +132,29 @@ static bool advance(struct pattern_reader *reader, int n) {
 
 static enum reading add_to_marker(struct pattern_reader *reader, char c) {
     const char *at = reader->pattern + strspn(reader->pattern, SPACES);
-    bool may_be_space = at > reader->pattern || !reader->inside;
-    if (*at == c) {
+    bool is_semicolon = *at == *OPTIONAL_SEMICOLON;
+    bool may_be_space = at > reader->pattern || !reader->inside || is_semicolon;
+    if (c == (is_semicolon ? ';' : *at)) {
         reader->pattern = at;
         return advance(reader, 1) ? READ_MORE : READ_DONE;
     }
     return may_be_space && is_space(c) ? READ_MORE : READ_BROKEN;
 }
 
+/* Is the semicolon at `at` absent? Then the pattern goes on after it. */
+static bool is_left_out(const char *at, char c) {
+    return *at == *OPTIONAL_SEMICOLON && c != ';' && !is_space(c);
+}
+
 enum reading pattern_add(struct pattern_reader *reader, char c, const struct tool_set *known) {
     for (;;) {
         const char *at = reader->pattern + strspn(reader->pattern, SPACES);
         assert(*at);
+        if (is_left_out(at, c)) {
+            reader->pattern = at;
+            if (!advance(reader, 1)) return READ_BEFORE;
+            continue;
+        }
         if (*at != '%') return add_to_marker(reader, c);
         reader->pattern = at;
         reader->inside = true;

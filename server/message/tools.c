@@ -18,6 +18,7 @@ struct parameter {
 
 struct tool {
     char *name;
+    bool is_strict;
     int n_parameters;
     struct parameter *parameters;
 };
@@ -144,6 +145,7 @@ bool parameter_is_text(const struct parameter *parameter) {
 static void add_tool(struct tool *tool, const struct json *function) {
     const struct json *properties = json_member(json_member(function, "parameters"), "properties");
     tool->name = mem_strdup(json_text(json_member(function, "name")));
+    tool->is_strict = json_true(json_member(function, "strict"));
     if (!json_is(properties, JSON_OBJECT)) return;
     tool->parameters = read_members(properties, 0, &tool->n_parameters);
 }
@@ -187,6 +189,11 @@ static const struct tool *find(const struct tool_set *tools, const char *name) {
 
 bool tool_set_has(const struct tool_set *tools, const char *name) {
     return !tools || find(tools, name) != NULL;
+}
+
+bool tool_set_is_strict(const struct tool_set *tools, const char *name) {
+    const struct tool *tool = tools ? find(tools, name) : NULL;
+    return tool && tool->is_strict;
 }
 
 const struct parameter *tool_set_parameter(const struct tool_set *tools, const char *name,

@@ -299,6 +299,16 @@ static const struct {
     {"glm45", "<tool_call>f<arg_key>n</arg_key><arg_value>1</arg_value><arg_key>p</arg_key>"
               "<arg_value>ab</arg_value></tool_call><tool_call>get_time-2.x</tool_call>"},
     {"granite", "<|tool_call|> [" BOTH "]"},
+    {"llama3_json", "{\"name\": \"f\", \"parameters\": " ARGS "}\n{\"name\": \"get_time-2.x\", "
+                    "\"parameters\": {}}"},
+    {"llama3_json", "{\"name\": \"f\", \"parameters\": " ARGS "};{\"name\": \"get_time-2.x\", "
+                    "\"parameters\": {}}"},
+    {"lfm2", "<|tool_call_start|> [f(n=1, p='ab'), get_time-2.x()]<|tool_call_end|>"},
+    {"nemotron_json", "<TOOLCALL> [" BOTH "] </TOOLCALL>"},
+    {"apertus", "<|tools_prefix|> [{\"f\": " ARGS "}, {\"get_time-2.x\": {}}] <|tools_suffix|>"},
+    {"cohere2", "<|START_ACTION|>\n[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", "
+                "\"parameters\": " ARGS "},\n    {\"tool_call_id\": \"1\", \"tool_name\": "
+                "\"get_time-2.x\", \"parameters\": {}}\n]\n<|END_ACTION|>"},
     {"jamba", "<tool_calls>[" BOTH "]</tool_calls>"},
     {"jamba", "<tool_calls>\n[" BOTH "]</tool_calls>"},
     {"phi4_mini_json", "<|tool_call|> [" BOTH "]<|/tool_call|>"},

@@ -1,0 +1,258 @@
+"""Makes tests/vectors/parsers.jsonl: answers in the forms that vLLM's parsers of tool calls and reasoning are tested with.
+
+    python tests/vectors/make_parsers.py
+
+Each line has the parsers' names (or null), an answer's text, and the message in it: R{reasoning} C{content} name(arguments).
+The forms follow the public tests of vLLM, folders tests/tool_parsers and tests/reasoning; texts and results are our own. Two
+rules differ: white space around calls and reasoning is no content, and the text of a malformed call is content.
+"""
+import json
+import pathlib
+
+TYPES = '{"s": "hi", "i": 42, "f": 3.14, "b": true, "n": null, "a": ["x", "y"], "o": {"k": "v"}, "e": [], "d": {}}'
+ESCAPES = '{"q": "say \\"hi\\"", "p": "C:\\\\a", "l": "1\\n2", "u": "🎉 北京"}'
+DEEP = '{"1": {"2": {"3": {"v": 123}}}}'
+CITY, ZONE = '{"city": "Tokyo"}', '{"zone": "Asia/Tokyo"}'
+ROWS = []
+
+
+def row(tools, text, message, reasoning=None):
+    ROWS.append({"tools": tools, "reasoning": reasoning, "text": text, "message": message})
+
+
+def named(name, arguments, key="arguments"):
+    return '{"name": "%s", "%s": %s}' % (name, key, arguments)
+
+
+# ---- name and arguments in one object ---------------------------------------------------------------------------------------------
+
+OBJECTS = {  # the texts before, between and after the objects, and the key of the arguments
+    "hermes": ("<tool_call>\n", "\n</tool_call>\n<tool_call>\n", "\n</tool_call>", "arguments"),
+    "granite": ("<|tool_call|> [\n  ", ",\n  ", "\n]", "arguments"),
+    "granite-20b-fc": ("<function_call> ", "\n<function_call> ", " ", "arguments"),
+    "mistral": ("[TOOL_CALLS] [", ", ", "]", "arguments"),
+    "phi4_mini_json": ("functools[\n  ", ",\n  ", "\n]", "arguments"),
+    "jamba": (" <tool_calls>[\n    ", ",\n    ", "\n]</tool_calls>", "arguments"),
+    "hunyuan_a13b": ("<tool_calls>[", ", ", "]</tool_calls>", "arguments"),
+    "minimax": ("<tool_calls>\n", "\n", "\n</tool_calls>", "arguments"),
+    "nemotron_json": ("<TOOLCALL>[", ", ", "]</TOOLCALL>", "arguments"),
+    "llama3_json": ("", "; ", "", "parameters"),
+}
+
+
+def objects():
+    """The cases that vLLM tries with each of these parsers."""
+    for tools, (before, between, after, key) in OBJECTS.items():
+        def run(*calls):
+            return before + between.join(named(name, arguments, key) for name, arguments in calls) + after
+        row(tools, "No call here.", "C{No call here.}")
+        for calls in ([("w", CITY)], [("w", CITY), ("t", ZONE)], [("f", TYPES)], [("refresh", "{}")], [("f", ESCAPES)], [("c", DEEP)],
+                      [("a", "{}"), ("b", '{"x": 42}')]):
+            row(tools, run(*calls), "".join(f"{name}({arguments})" for name, arguments in calls))
+        if tools != "llama3_json":
+            row(tools, "I look. " + run(("w", CITY)).lstrip(), f"C{{I look.}}w({CITY})")
+
+
+def other_objects():
+    city = named("w", CITY)
+    row("hermes", "<tool_call>\n" + city, f"w({CITY})")
+    row("hermes", "<tool_call>\n" + city[:-1], "C{<tool_call>\n" + city[:-1] + "}")
+    row("granite", f"<tool_call> [{city}]", f"w({CITY})")
+    row("granite", '<tool_call> [{\n  "arguments": %s,\n  "name": "w"\n}]' % CITY, f"w({CITY})")
+    row("granite", f"I look.\n<|tool_call|> [{city}]\nThen more.", f"C{{I look.\nThen more.}}w({CITY})")
+    row("granite", "<|tool_call|> " + city, "C{<|tool_call|> " + city + "}")
+    row("nemotron_json", f"<TOOLCALL> [{city}] </TOOLCALL>", f"w({CITY})")
+    row("mistral", '[TOOL_CALLS] [{"arguments":{"name": "John"}, "name": "age"}]', 'age({"name": "John"})')
+    row("mistral", f"Hello[TOOL_CALLS] [{city}]\nmore", f"C{{Hello\nmore}}w({CITY})")
+    row("mistral", '[TOOL_CALLS]add_this{"a": 3.5, "b": 4}[TOOL_CALLS]mul{"a": 3}', 'add_this({"a": 3.5, "b": 4})mul({"a": 3})')
+    row("mistral_v11", f"[TOOL_CALLS]w[ARGS]{CITY}[TOOL_CALLS]t[CALL_ID]abcDEF123[ARGS]{ZONE}", f"w({CITY})t({ZONE})")
+    row("phi4_mini_json", "functools[] This is text", "C{functools[] This is text}")
+    row("phi4_mini_json", "functools[ text ]", "C{functools[ text ]}")
+    row("phi4_mini_json", f"I look.\nfunctools[{city}]\nMore?", f"C{{I look.\nMore?}}w({CITY})")
+    row("minimax", "<tool_calls>\n" + city, f"w({CITY})")
+    row("minimax", '<tool_calls>\n{\n  "name": "w",\n  "arguments": %s\n}\n</tool_calls>' % CITY, f"w({CITY})")
+    thought = f"So. <tool_calls>\n{named('x', CITY)}\n</tool_calls> No."
+    row("minimax", f"<think>{thought}</think>\n\nI look. <tool_calls>\n{city}\n</tool_calls>", f"R{{{thought}}}C{{I look.}}w({CITY})", "qwen3")
+    row("apertus", f'I look. <|tools_prefix|>[{{"w": {CITY}}}, {{"t": {ZONE}}}]<|tools_suffix|>', f"C{{I look.}}w({CITY})t({ZONE})")
+    for text in (f'<|tools_prefix|>[{{"w": {CITY}}}]', f'<|tools_prefix|>[{{"w": {CITY}', f'<|tools_prefix|> [{{"w": {CITY}}}] <|tools_suffix|> '):
+        row("apertus", text, f"w({CITY})")
+    foo, bar = ('    {"tool_call_id": "%d", "tool_name": "%s", "parameters": %s}' % call for call in ((0, "foo", CITY), (1, "bar", '{"x": 42}')))
+    row("cohere2", f"<|START_THINKING|> I call<|END_THINKING|><|START_ACTION|>\n[\n{foo}\n]\n<|END_ACTION|>", f"R{{I call}}foo({CITY})", "cohere2")
+    row("cohere2", f"<|START_THINKING|>x<|END_THINKING|><|START_ACTION|>\n[\n{foo},\n{bar}\n]\n<|END_ACTION|>", f'R{{x}}foo({CITY})bar({{"x": 42}})', "cohere2")
+
+
+def llama():
+    first, second = named("w", CITY, "parameters"), named("t", ZONE, "parameters")
+    for separator in (";", ";\n", "\n", " ; ", "; ", "\n\n"):
+        row("llama3_json", first + separator + second, f"w({CITY})t({ZONE})")
+    row("llama3_json", first + " I used {w} here.", f"C{{I used {{w}} here.}}w({CITY})")
+    row("llama3_json", first + "\nThe arguments are " + CITY, f"C{{The arguments are {CITY}}}w({CITY})")
+    row("llama3_json", '{"parameters": {}}', 'C{{"parameters": {}}}')
+    row("llama3_json", '{"name": "w", "parameters": {no json}', 'C{{"name": "w", "parameters": {no json}}')
+    braces = '{"q": "a {b} [c]", "n": {"i": "{"}}'
+    row("llama3_json", named("w", braces), f"w({braces})")
+
+
+# ---- arguments in Python ----------------------------------------------------------------------------------------------------------
+
+
+def python():
+    person = "u(name='Jo Doe', age=37, at={'city': 'SF', 'st': 'CA'}, role=None, ok=True, l=['J', 'K'])"
+    read = 'u({"name": "Jo Doe", "age": 37, "at": {"city": "SF", "st": "CA"}, "role": null, "ok": true, "l": ["J", "K"]})'
+    for tools, before, between, after in (("pythonic", "[", ", ", "]"), ("llama4_pythonic", "<|python_start|>[", ", ", "]<|python_end|>"),
+                                          ("lfm2", "<|tool_call_start|>[", ", ", "]<|tool_call_end|>"),
+                                          ("olmo3", "<function_calls>", "\n", "</function_calls>")):
+        row(tools, "How can I help?", "C{How can I help?}")
+        for call, message in ((person, read), ("w()", "w({})"), ("d(x={}, y=[])", 'd({"x": {}, "y": []})'),
+                              ("w(city='Martha\\'s', m='\\\"cool\\\"')", 'w({"city": "Martha\'s", "m": "\\"cool\\""})'),
+                              ("x(c='grep -F \"]\" log')", 'x({"c": "grep -F \\"]\\" log"})'), ("x(c='a\nb')", 'x({"c": "a\\nb"})'),
+                              ("f(x=null, y=true)", 'f({"x": null, "y": true})')):
+            row(tools, before + call + after, message)
+        row(tools, before + between.join(["w(city='SF')", person, "t()"]) + after, 'w({"city": "SF"})' + read + "t({})")
+    row("pythonic", "[w(city='LA',m='C'),u(age=9)]", 'w({"city": "LA", "m": "C"})u({"age": 9})')
+    row("pythonic", "[f(a='x 'y')]", "C{[f(a='x 'y')]}")
+    row("llama4_pythonic", "<|python_start|>[w(city='LA'), u(age=9)]", 'w({"city": "LA"})u({"age": 9})')
+    row("lfm2", "<|tool_call_start|> [w(id='1')]<|tool_call_end|>", 'w({"id": "1"})')
+    row("lfm2", "<|tool_call_start|>[w(id='1')]<|tool_call_end|>\nChecking.", 'C{Checking.}w({"id": "1"})')
+    row("lfm2", "<|tool_call_start|>[shop.order(l=[{'n': 'a', 'q': 2}])]<|tool_call_end|>", 'shop.order({"l": [{"n": "a", "q": 2}]})')
+
+
+# ---- parts between tokens ---------------------------------------------------------------------------------------------------------
+
+
+def kimi():
+    def run(*calls):
+        parts = (f"<|tool_call_begin|>{name} <|tool_call_argument_begin|>{arguments}<|tool_call_end|>" for name, arguments in calls)
+        return "<|tool_calls_section_begin|>" + "".join(parts) + "<|tool_calls_section_end|>"
+    row("kimi_k2", "I check. " + run(("functions.w:0", CITY)), f"C{{I check.}}w({CITY})")
+    row("kimi_k2", run(("functions.w:0", CITY), ("functions.n:1", ZONE), ("functions.s:2", ESCAPES)), f"w({CITY})n({ZONE})s({ESCAPES})")
+    for name, arguments in (("functions.h:0", '{"h": "<div>c</div>"}'), ("functions.h:0", '{\n  "n": "t",\n  "v": 123\n}'), ("h:0", CITY),
+                            ("functions.h:0", "{}")):
+        row("kimi_k2", run((name, arguments)), f"h({arguments})")
+
+
+def deepseek():
+    calls, end, call, done, after = (f"<｜tool▁{name}｜>" for name in ("calls▁begin", "calls▁end", "call▁begin", "call▁end", "sep"))
+    text = f'text{calls}{call}foo{after}{{"x":1}}{done}{call}bar{after}{{"y":2}}{done}{end} later'
+    row("deepseek_v31", text, 'C{text later}foo({"x":1})bar({"y":2})')
+    for text in (f"I look.{calls}w", f'{calls}foo{after}{{"x":1}}{end}'):
+        row("deepseek_v31", text, f"C{{{text}}}")
+    row("deepseek_v3", f'text{calls}{call}function{after}foo\n```json\n{{"x":1}}\n```{done}{end}', 'C{text}foo({"x":1})')
+    for tools, tag in (("deepseek_v32", "function_calls"), ("deepseek_v4", "tool_calls")):
+        def run(*calls):
+            return f"<｜DSML｜{tag}>\n" + "\n".join(calls) + f"\n</｜DSML｜{tag}>"
+
+        def invoke(name, *parameters):
+            inner = "".join(f'<｜DSML｜parameter name="{key}" string="{flag}">{value}</｜DSML｜parameter>\n' for key, flag, value in parameters)
+            return f'<｜DSML｜invoke name="{name}">\n{inner}</｜DSML｜invoke>'
+        row(tools, run(invoke("t")), "t({})")
+        row(tools, "Sure! " + run(invoke("w", ("l", "true", "SF"), ("d", "true", "2024-01-16"))), 'C{Sure!}w({"l": "SF", "d": "2024-01-16"})')
+        row(tools, run(invoke("w", ("l", "true", "SF")), invoke("w", ("l", "true", "NY"))), 'w({"l": "SF"})w({"l": "NY"})')
+        values = (("on", "true"), ("n", "42"), ("r", "3.14"), ("t", '["a", "b"]'), ("m", '{"k": 1}'))
+        row(tools, run(invoke("x", *((key, "false", value) for key, value in values))),
+            'x({"on": true, "n": 42, "r": 3.14, "t": ["a", "b"], "m": {"k": 1}})')
+
+
+def gemma():
+    def call(name, arguments):
+        return f"<|tool_call>call:{name}{{{arguments}}}<tool_call|>".replace('"', '<|"|>')
+    row("gemma4", "I look. " + call("w", 'l:"Paris, France",u:"c"'), 'C{I look.}w({"l": "Paris, France", "u": "c"})')
+    row("gemma4", call("x", 'n:{i:"v"},l:["a]b",42,true,3.14]'), 'x({"n": {"i": "v"}, "l": ["a]b", 42, true, 3.14]})')
+    row("gemma4", call("x", "a:true,c:42,s:108.2,m:null"), 'x({"a": true, "c": 42, "s": 108.2, "m": null})')
+    row("gemma4", call("get-w", 'l:"L"') + call("w.get", ""), 'get-w({"l": "L"})w.get({})')
+    row("gemma4", '<|tool_call>call:w{l:<|"|>London', 'C{<|tool_call>call:w{l:<|"|>London}')
+    row("gemma4", "<|channel>thought\nA\nB<channel|>Final", "R{A\nB}C{Final}", "gemma4")
+    row("gemma4", "<|channel>thought\n<channel|>", "", "gemma4")
+
+
+def harmony():
+    start = "<|start|>assistant"
+    call = start + '<|channel|>commentary to=functions.w <|constrain|>json<|message|>{\n"l": "T"\n}<|call|>'
+    row("openai", "<|channel|>final<|message|>This is a test<|return|>", "C{This is a test}", "openai_gptoss")
+    row("openai", "<|channel|>analysis<|message|>User asks.<|end|>" + call, 'R{User asks.}w({\n"l": "T"\n})', "openai_gptoss")
+    row("openai", f"<|channel|>analysis<|message|>A<|end|>{start} to=functions.w<|channel|>commentary json<|message|>{CITY}<|call|>{start}"
+        f"<|channel|>commentary to=functions.u<|message|>{{}}<|call|>{start}<|channel|>final<|message|>Done.<|return|>",
+        f"R{{A}}C{{Done.}}w({CITY})u({{}})", "openai_gptoss")
+
+
+# ---- parameters as elements -------------------------------------------------------------------------------------------------------
+
+
+def qwen():
+    def call(name, *parameters):
+        inner = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in parameters)
+        return f"<tool_call>\n<function={name}>\n{inner}</function>\n</tool_call>"
+    for tools in ("qwen3_coder", "qwen3_xml"):
+        row(tools, "Sure!" + call("w", ("city", "Dallas"), ("unit", "f")), 'C{Sure!}w({"city": "Dallas", "unit": "f"})')
+        row(tools, call("a", ("s", "rect"), ("d", '{"w": 10, \n "h": 20}'), ("p", "2")), 'a({"s": "rect", "d": {"w": 10, \n "h": 20}, "p": 2})')
+        row(tools, call("w", ("c", "D")) + "\n" + call("w", ("c", "O")), 'w({"c": "D"})w({"c": "O"})')
+        row(tools, "<function=w>\n<parameter=c>\nD\n</parameter>\n</function>", 'w({"c": "D"})')
+        row(tools, call("t", ("i", "42"), ("f", "3.14"), ("b", "true"), ("s", "a b"), ("o", '{"k": "v"}')),
+            't({"i": 42, "f": 3.14, "b": true, "s": "a b", "o": {"k": "v"}})')
+    read = call("bash", ("command", "cat /etc/hosts"))
+    for tools, text in (("qwen3_coder", read), ("hermes", "<tool_call>\n" + named("bash", CITY) + "\n</tool_call>\n")):
+        arguments = '{"command": "cat /etc/hosts"}' if tools == "qwen3_coder" else CITY
+        row(tools, f"<think>I need the file.\n\n{text}", f"R{{I need the file.\n\n{text.strip()}}}bash({arguments})", "qwen3")
+        row(tools, f"<think>I need the file.\n\n{text}</think>\n", f"R{{I need the file.\n\n{text.strip()}}}bash({arguments})", "qwen3")
+        row(tools, f"<think>{text} is the form.</think>", f"R{{{text} is the form.}}", "qwen3")
+        row(tools, f"<think>{text} is the form.", f"R{{{text} is the form.}}", "qwen3")
+        row(tools, f"<think>{text}</think>Done.", f"R{{{text.strip()}}}C{{Done.}}", "qwen3")
+
+
+def glm():
+    def call(name, *parameters):
+        inner = "".join(f"    <arg_key>{key}</arg_key>\n    <arg_value>{value}</arg_value>\n" for key, value in parameters)
+        return f"<tool_call>{name}\n{inner}    </tool_call>"
+    row("glm45", "I look. " + call("w", ("city", "Dallas"), ("state", "TX")), 'C{I look.}w({"city": "Dallas", "state": "TX"})')
+    row("glm45", call("w", ("city", "D")) + "\n    " + call("w", ("city", "O")), 'w({"city": "D"})w({"city": "O"})')
+    row("glm45", "<tool_call>now\n</tool_call>", "now({})")
+    row("glm45", f"I look.\n\n{call('w', ('c', '北京'))}\n\nmeanwhile\n\n{call('w', ('c', 'S'))}", 'C{I look.\n\nmeanwhile}w({"c": "北京"})w({"c": "S"})')
+    row("glm45", "<think>I want it.</think>\n\nI look.\n" + call("w", ("c", "B")), 'R{I want it.}C{I look.}w({"c": "B"})', "glm45")
+    cut = "<tool_call>w\n<arg_key>c</arg_key>\n<arg_value>S</arg_value>"
+    row("glm45", cut, f"C{{{cut}}}")
+
+
+def seed():
+    call = "<seed:tool_call>\n<function=w>\n<parameter=l>Barcelona, Spain</parameter>\n</function>\n</seed:tool_call>"
+    thought = f"Budget.</seed:cot_budget_reflect>\nThe form is {call}. Wait."
+    row("seed_oss", call, 'w({"l": "Barcelona, Spain"})')
+    row("seed_oss", f"<seed:think>{thought}</seed:think>\n{call}", f'R{{{thought}}}w({{"l": "Barcelona, Spain"}})', "seed_oss")
+
+
+def minimax_m3():
+    mark = "]<]minimax[>["
+
+    def element(name, *inner):
+        return f"{mark}<{name}>{''.join(inner)}{mark}</{name}>"
+    items = (element("item", element("k", key), element("q", n)) for key, n in (("b-1", "2"), ("p-7", "5")))
+    order = (element("id", "42") + element("u", "true") + element("t", "Leave it.") + element("s", element("c", "SG"), element("z", "18956"))
+             + element("l", *items))
+    row("minimax_m3", f'I make it.\n{mark}<tool_call>\n{mark}<invoke name="o">{order}{mark}</invoke>\n{mark}</tool_call>',
+        'C{I make it.}o({"id": 42, "u": true, "t": "Leave it.", "s": {"c": "SG", "z": 18956}, "l": [{"k": "b-1", "q": 2}, {"k": "p-7", "q": 5}]})')
+    row("minimax_m3", f"plain {mark}<tool_ca", f"C{{plain {mark}<tool_ca}}")
+
+
+# ---- reasoning --------------------------------------------------------------------------------------------------------------------
+
+
+def reasoning():
+    for name, begin, end in (("qwen3", "<think>", "</think>"), ("deepseek_r1", "<think>", "</think>"), ("mistral", "[THINK]", "[/THINK]"),
+                             ("granite", "Here is my thought process:", "Here is my response:"), ("seed_oss", "<seed:think>", "</seed:think>"),
+                             ("apertus", "<|inner_prefix|>", "<|inner_suffix|>"), ("cohere2", "<|START_THINKING|>", "<|END_THINKING|>"),
+                             ("minimax_m3", "<mm:think>", "</mm:think>")):
+        for text, message in ((f"{begin}This\nThat{end}The rest\nmore", "R{This\nThat}C{The rest\nmore}"), (f"{begin}This{end}", "R{This}"),
+                              (f"{begin}This", "R{This}"), (f"\n{begin}This{end}\nRest", "R{This}C{Rest}"), ("Content", "C{Content}"), ("", ""),
+                              (f"{begin}{end}Rest", "C{Rest}"), (f"{begin}foo {end[:3]} {end} bar", f"R{{foo {end[:3]}}}C{{bar}}")):
+            row(None, text, message, name)
+
+
+def main():
+    for group in (objects, other_objects, llama, python, kimi, deepseek, gemma, harmony, qwen, glm, seed, minimax_m3, reasoning):
+        group()
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in ROWS)
+    pathlib.Path(__file__).with_name("parsers.jsonl").write_text(text)
+    print(f"{len(ROWS)} answers")
+
+
+if __name__ == "__main__":
+    main()
