@@ -23,6 +23,19 @@ static double activated(enum head_activation activation, double x) {
     }
 }
 
+static void normalise(const struct head_layer *layer, double *x) {
+    const int n = layer->n_out;
+    double mean = 0, variance = 0;
+    for (int j = 0; j < n; j++) mean += x[j];
+    mean /= n;
+    for (int j = 0; j < n; j++) variance += (x[j] - mean) * (x[j] - mean);
+    const double factor = 1 / sqrt(variance / n + (double)layer->epsilon);
+    for (int j = 0; j < n; j++) {
+        x[j] = (x[j] - mean) * factor * (double)layer->gain[j];
+        if (layer->norm_bias) x[j] += (double)layer->norm_bias[j];
+    }
+}
+
 static void run_layer(const struct head_layer *layer, const double *in, double *out) {
     const int n = layer->n_out;
     for (int j = 0; j < n; j++) out[j] = layer->bias ? (double)layer->bias[j] : 0;
@@ -31,8 +44,9 @@ static void run_layer(const struct head_layer *layer, const double *in, double *
         const double x = in[i];
         for (int j = 0; j < n; j++) out[j] += x * (double)row[j];
     }
-    if (layer->activation == HEAD_IDENTITY) return;
-    for (int j = 0; j < n; j++) out[j] = activated(layer->activation, out[j]);
+    if (layer->activation != HEAD_IDENTITY)
+        for (int j = 0; j < n; j++) out[j] = activated(layer->activation, out[j]);
+    if (layer->gain) normalise(layer, out);
 }
 
 double *head_run(const struct head *head, const double *in, int n) {

@@ -280,8 +280,9 @@ struct embedding {
     const struct matrix *positions; /* [positions][K], learned; row `position` is added to the
                                        scaled row of the token; NULL: nothing is added */
     /* Only on the CPU backend: */
-    const struct matrix *types; /* [types][K]; row 0 is added before the position; NULL: nothing */
-    const struct norm *norm;    /* of the sum; NULL: no norm */
+    const struct matrix
+        *types; /* [types][K]; row `type` is added before the position; NULL: nothing */
+    const struct norm *norm; /* of the sum; NULL: no norm */
 };
 
 /* The end of a pass: y = logits(norm(x)). */

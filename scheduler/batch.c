@@ -36,6 +36,7 @@ void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_r
     batch->position = mem_calloc(rows, sizeof(int32_t));
     batch->slot = mem_calloc(rows, sizeof(int32_t));
     batch->adapter = mem_calloc(rows, sizeof(int32_t));
+    batch->type = mem_calloc(rows, sizeof(int32_t));
     batch->row_start = mem_calloc(seqs + 1, sizeof(int32_t));
     batch->logit_row = mem_calloc(logits, sizeof(int32_t));
     batch->copy_from = mem_calloc(seqs, sizeof(int32_t));
@@ -71,6 +72,7 @@ void batch_free(struct batch *batch) {
     mem_free(batch->position);
     mem_free(batch->slot);
     mem_free(batch->adapter);
+    mem_free(batch->type);
     mem_free(batch->row_start);
     mem_free(batch->logit_row);
     mem_free(batch->copy_from);
@@ -202,6 +204,17 @@ static void fill_adapter(struct batch *batch, const struct sequence *sequence, i
     if (adapter > 0) batch->step.adapter = batch->adapter;
 }
 
+/* Sets the token types of a sequence's rows, which begin at first_row. Steps without a pair of
+ * texts have no array. */
+static void fill_types(struct batch *batch, const struct sequence *sequence, int first_row) {
+    const struct generation *g = sequence->request->generation;
+    const int second = g->n_prompt - g->n_second;
+    assert(g->n_second >= 0 && second >= 0);
+    for (int i = 0; i < sequence->rows; i++)
+        batch->type[first_row + i] = g->n_second > 0 && sequence->n_computed + i >= second;
+    if (g->n_second > 0) batch->step.type = batch->type;
+}
+
 static int add_logit_row(struct batch *batch, int row) {
     int r = batch->step.R++;
     assert(r < batch->max_logit_rows);
@@ -245,7 +258,7 @@ static void add_hidden_rows(struct batch *batch, const struct inflight *inflight
 const struct step *batch_fill(struct batch *batch, struct inflight *inflight) {
     assert(inflight->n_rows == 0 && inflight->n_samples == 0 && inflight->n_hidden == 0);
     batch->step.M = batch->step.R = batch->step.n_pending = 0;
-    batch->step.adapter = NULL;
+    batch->step.adapter = batch->step.type = NULL;
     batch->step.S = arrange(batch);
     for (int s = 0; s < batch->step.S; s++) {
         struct sequence *sequence = batch->sequence[s];
@@ -254,6 +267,7 @@ const struct step *batch_fill(struct batch *batch, struct inflight *inflight) {
         fill_rows(batch, sequence);
         fill_states(batch, sequence, first_row);
         fill_adapter(batch, sequence, first_row);
+        fill_types(batch, sequence, first_row);
         if (batch->windows->n > 0) fill_windows(batch, sequence, first_row);
         fill_logit_rows(batch, sequence, first_row, inflight);
         inflight_begin(inflight, sequence);

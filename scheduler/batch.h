@@ -21,12 +21,12 @@ struct batch {
     int max_seqs, max_rows, max_logit_rows, stride;
     int block_size;
     int n_sequences;
-    struct sequence **sequence;                 /* [max_seqs] by batch row */
-    int32_t *table;                             /* [max_seqs + 1][stride], the last is spare */
-    int32_t *token, *position, *slot, *adapter; /* [max_rows] */
-    int32_t *row_start;                         /* [max_seqs + 1] */
-    int32_t *logit_row;                         /* [max_logit_rows] */
-    int32_t *copy_from, *copy_to;               /* [max_seqs] */
+    struct sequence **sequence; /* [max_seqs] by batch row */
+    int32_t *table;             /* [max_seqs + 1][stride], the last is spare */
+    int32_t *token, *position, *slot, *adapter, *type; /* [max_rows] */
+    int32_t *row_start;                                /* [max_seqs + 1] */
+    int32_t *logit_row;                                /* [max_logit_rows] */
+    int32_t *copy_from, *copy_to;                      /* [max_seqs] */
     /* [max_seqs] of recurrent layers */
     int32_t *state, *state_from, *state_to;
     int32_t *state_after; /* [max_rows] of recurrent layers */

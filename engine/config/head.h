@@ -16,12 +16,15 @@ enum head_activation {
     N_HEAD_ACTIVATIONS
 };
 
-/* activation(weight x + bias) */
+/* activation(weight x + bias), then a LayerNorm (Ba et al. 2016) if there are gains */
 struct head_layer {
     int n_in, n_out;
     float *weight; /* [n_in][n_out] */
     float *bias;   /* [n_out] or NULL */
     enum head_activation activation;
+    float *gain;      /* [n_out] or NULL */
+    float *norm_bias; /* [n_out] or NULL */
+    float epsilon;    /* of the norm */
 };
 
 enum { MAX_HEAD_LAYERS = 4, MAX_HEAD_WIDTH = 1 << 16 };

@@ -160,7 +160,7 @@ struct model_config {
      * text. */
     bool is_encoder;
     bool has_slopes;       /* scores fall with the distance of positions: ALiBi */
-    int n_types;           /* rows of the token types, of which the first is added */
+    int n_types;           /* rows of the token types; 0: the model adds none */
     bool first_lacks_norm; /* the first layer's input is the normalised embedding */
     bool lacks_text;       /* the head gives labels instead of text */
     struct expert_config experts;

@@ -75,8 +75,8 @@ static enum status read_bert(struct tokenizer_spec *spec, const struct gguf *ggu
     return STATUS_OK;
 }
 
-/* Two texts: the first one ends like a text alone, and encoders other than BERT have another
- * separator. BERT's second text has a type. */
+/* Two texts: the first one ends like a text alone, and RoBERTa has another separator (`sep`, or
+ * -1). BERT's second text has a type. */
 static void pair_init(struct tokenizer_spec *spec, int32_t sep) {
     bool is_bert = spec->kind == TOKENIZER_WORDPIECE;
     struct pair_form *pair = &spec->pair;
@@ -86,7 +86,7 @@ static void pair_init(struct tokenizer_spec *spec, int32_t sep) {
         pair->between[pair->n_between++] = spec->eos;
         pair->after[pair->n_after++] = spec->eos;
     }
-    if (!is_bert) pair->between[pair->n_between++] = sep;
+    if (!is_bert && sep >= 0) pair->between[pair->n_between++] = sep;
     pair->n_between_first = pair->n_between;
 }
 
@@ -101,6 +101,7 @@ enum status gguf_bert_read(struct tokenizer_spec *spec, const struct gguf *gguf,
     if (!status)
         status = gguf_bool_or(gguf, "tokenizer.ggml.add_sep_token", adds_sep, &adds_sep, err);
     if (!status && is_bert) status = read_bert(spec, gguf, sep, err);
-    if (!status && (is_bert || (adds_sep && sep >= 0))) pair_init(spec, sep);
+    if (!adds_sep) sep = -1;
+    if (!status && (is_bert || sep >= 0 || (spec->add_eos && spec->eos >= 0))) pair_init(spec, sep);
     return status;
 }

@@ -63,6 +63,8 @@ void head_free(struct head *head) {
     for (int i = 0; i < head->n; i++) {
         mem_free(head->layer[i].weight);
         mem_free(head->layer[i].bias);
+        mem_free(head->layer[i].gain);
+        mem_free(head->layer[i].norm_bias);
     }
     *head = (struct head){0};
 }
@@ -138,21 +140,26 @@ enum status dense_step_read(struct head *head, const char *folder, const char *s
 struct head_names {
     const char *first; /* NULL: one layer */
     enum head_activation activation;
+    const char *norm; /* of the first layer; NULL: none */
     const char *last;
 };
 static const struct head_names of_folders[] = {
-    {NULL, HEAD_IDENTITY, "score"},
-    {"classifier.dense", HEAD_TANH, "classifier.out_proj"},
-    {"bert.pooler.dense", HEAD_TANH, "classifier"},
+    {NULL, HEAD_IDENTITY, NULL, "score"},
+    {"classifier.dense", HEAD_TANH, NULL, "classifier.out_proj"},
+    {"bert.pooler.dense", HEAD_TANH, NULL, "classifier"},
+    {"head.dense", HEAD_GELU, "head.norm", "classifier"},
 };
+/* ModernBERT's head has a norm, and another activation than BERT's. */
 static const struct head_names of_gguf[] = {
-    {"cls", HEAD_TANH, "cls.output"},
-    {NULL, HEAD_IDENTITY, "cls.output"},
+    {"cls", HEAD_GELU, "cls.norm", "cls.output"},
+    {"cls", HEAD_TANH, NULL, "cls.output"},
+    {NULL, HEAD_IDENTITY, NULL, "cls.output"},
 };
 
 bool is_head_tensor(const char *name, bool in_gguf) {
-    static const char *const of_file[] = {"cls.weight",      "cls.bias",       "cls.output.weight",
-                                          "cls.output.bias", "dense_2.weight", "dense_3.weight"};
+    static const char *const of_file[] = {"cls.weight",        "cls.bias",        "cls.norm.weight",
+                                          "cls.output.weight", "cls.output.bias", "dense_2.weight",
+                                          "dense_3.weight"};
     static const char *const of_folder[] = {"score.weight",
                                             "score.bias",
                                             "classifier.dense.weight",
@@ -162,7 +169,11 @@ bool is_head_tensor(const char *name, bool in_gguf) {
                                             "classifier.weight",
                                             "classifier.bias",
                                             "bert.pooler.dense.weight",
-                                            "bert.pooler.dense.bias"};
+                                            "bert.pooler.dense.bias",
+                                            "head.dense.weight",
+                                            "head.dense.bias",
+                                            "head.norm.weight",
+                                            "head.norm.bias"};
     const char *const *names = in_gguf ? of_file : of_folder;
     size_t n = in_gguf ? sizeof of_file / sizeof *of_file : sizeof of_folder / sizeof *of_folder;
     for (size_t i = 0; i < n; i++)
@@ -213,16 +224,42 @@ static enum status add_layer(struct head *head, const struct weights *weights, c
     return head_add(head, weight, bias, n_in, activation, err);
 }
 
+/* Reads the norm of the head's last layer. */
+static enum status add_norm(struct head *head, const struct weights *weights, const char *name,
+                            float epsilon, struct err *err) {
+    struct head_layer *layer = &head->layer[head->n - 1];
+    const struct weight *const parts[] = {find_tensor(weights, name, "weight"),
+                                          find_tensor(weights, name, "bias")};
+    assert(parts[0] && !layer->gain);
+    for (int i = 0; i < 2; i++) {
+        if (!parts[i]) continue;
+        if (parts[i]->n_elements != layer->n_out || parts[i]->packed)
+            return refuse_shape(parts[i], 1, layer->n_out, err);
+        *(i == 0 ? &layer->gain : &layer->norm_bias) = bias_of(parts[i]);
+    }
+    layer->epsilon = epsilon;
+    return STATUS_OK;
+}
+
+static bool has_form(const struct weights *weights, const struct head_names *names) {
+    const char *const parts[] = {names->first, names->norm, names->last};
+    for (int i = 0; i < 3; i++)
+        if (parts[i] && !find_tensor(weights, parts[i], "weight")) return false;
+    return true;
+}
+
 /* Adds the layers of the first form that the file has. */
 static enum status read_layers(struct head *head, const struct weights *weights,
-                               const struct head_names *names, size_t n, int n_in,
-                               struct err *err) {
+                               const struct head_names *names, size_t n,
+                               const struct model_config *config, struct err *err) {
+    const int n_in = config->K_embedding;
     for (size_t i = 0; i < n; i++, names++) {
-        bool has_first = !names->first || find_tensor(weights, names->first, "weight");
-        if (!has_first || !find_tensor(weights, names->last, "weight")) continue;
+        if (!has_form(weights, names)) continue;
         enum status status = STATUS_OK;
         if (names->first)
             status = add_layer(head, weights, names->first, n_in, names->activation, err);
+        if (!status && names->norm)
+            status = add_norm(head, weights, names->norm, config->norm_epsilon, err);
         if (!status) status = add_layer(head, weights, names->last, n_in, HEAD_IDENTITY, err);
         return status;
     }
@@ -276,17 +313,42 @@ static void read_activations(struct classifier *out, const struct json *root) {
     if (dot && strcmp(dot, ".Sigmoid") == 0) out->of_scores = LABELS_SIGMOID;
 }
 
+/* Reads the pooling before ModernBERT's head, and the head's activation. */
+static enum status read_head_keys(struct classifier *out, const struct json *root,
+                                  struct err *err) {
+    static const char *const names[] = {"gelu", "tanh", "relu", "silu"};
+    static const enum head_activation kinds[] = {HEAD_GELU, HEAD_TANH, HEAD_RELU, HEAD_SILU};
+    const struct json *rows = key_value(root, "classifier_pooling");
+    const struct json *activation = key_value(root, "classifier_activation");
+    char text[64];
+    if (json_is_text(rows, "mean")) out->rows = HIDDEN_ALL;
+    if (rows && !json_is_text(rows, "mean") && !json_is_text(rows, "cls"))
+        return err_set(err, STATUS_BAD_FILE, "classifier_pooling",
+                       "key classifier_pooling: expected \"cls\" or \"mean\", found \"%s\"",
+                       key_shown(rows, text));
+    for (size_t i = 0; i < sizeof names / sizeof *names && activation; i++) {
+        if (!json_is_text(activation, names[i])) continue;
+        out->head.layer[0].activation = kinds[i];
+        return STATUS_OK;
+    }
+    if (!activation) return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, "classifier_activation",
+                   "key classifier_activation: expected \"gelu\", \"tanh\", \"relu\" or \"silu\", "
+                   "found \"%s\"",
+                   key_shown(activation, text));
+}
+
 static enum status read_folder(struct classifier *out, const struct hf_config *hf,
                                const struct model_config *config, struct err *err) {
     if (!config->lacks_text || hf->n_shards == 0) return STATUS_OK;
-    enum status status =
-        read_layers(&out->head, &hf->weights, of_folders, sizeof of_folders / sizeof *of_folders,
-                    config->K_embedding, err);
+    enum status status = read_layers(&out->head, &hf->weights, of_folders,
+                                     sizeof of_folders / sizeof *of_folders, config, err);
     if (!status && out->head.n == 0)
         status = err_set(err, STATUS_BAD_FILE, "model",
                          "%s: expected the tensor score.weight, as config.json names a class for "
                          "sequence classification, found none",
                          hf->folder);
+    if (!status && out->head.layer[0].gain) status = read_head_keys(out, hf->root, err);
     if (!status) status = begin_labels(out, err);
     if (status) return status;
     read_names(out, key_value(hf->root, "id2label"));
@@ -319,8 +381,9 @@ static enum status read_gguf(struct classifier *out, const struct gguf *gguf,
     const char *text = NULL;
     size_t length = 0;
     enum status status = read_layers(&out->head, &gguf->weights, of_gguf,
-                                     sizeof of_gguf / sizeof *of_gguf, config->K_embedding, err);
+                                     sizeof of_gguf / sizeof *of_gguf, config, err);
     if (status || out->head.n == 0) return status;
+    if (out->head.layer[0].gain) out->rows = HIDDEN_ALL; /* llama.cpp has no key for it */
     status = begin_labels(out, err);
     if (!status) status = read_gguf_names(out, gguf, config->architecture, err);
     if (!status)

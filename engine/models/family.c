@@ -440,6 +440,7 @@ static enum status read_config(struct model_config *config, struct model_file *f
     if (!status && family->finish) status = family->finish(config, err);
     if (status) return hf ? blame_file(err, status, hf->folder ? hf->folder : hf->path) : status;
     if (config->attention_scale == 0) config->attention_scale = 1.0f / sqrtf((float)config->D);
+    if (!(config->roles & ROLE_BIT(ROLE_TYPE_EMBEDDING))) config->n_types = 0;
     count_tensors(config, model_file_weights(file));
     return STATUS_OK;
 }

@@ -30,6 +30,9 @@ enum { MAX_SHARES = 1024, MAX_SHARE_WEIGHT = 1000 };
 struct generation {
     const int32_t *prompt; /* [n_prompt], at least one token */
     int n_prompt;
+    /* the last tokens of the prompt that have token type 1, in a model with types; 0: none, all
+     * tokens have type 0. Prompts with types are not shared: only encoders have them */
+    int n_second;
     /* choices, 1..MAX_CHOICES: choice i samples with counter i and shares the prompt's blocks */
     int n;
     /* The choices are the n best texts of this search; n is at most its width. All their events are

@@ -107,6 +107,7 @@ struct request *request_new(struct generation *generation, int max_model_len, in
     head.n_unforked = searches(&head) ? 0 : head.n - 1;
     if (searches(&head)) head.max_drafts = 0;
     assert(!generation_reads(generation) || head.n == 1);
+    assert(generation->n_second == 0 || (generation_reads(generation) && !hashed));
     struct request *request = request_alloc(&head, hashed, head.max_drafts > 0 ? drafter : NULL);
     if (!request) return NULL;
     for (int i = 0; i < request->n; i++) {

@@ -159,18 +159,20 @@ static void address_write(struct buf *out, const struct app *app, bool reachable
  * key without showing it. */
 static void example_write(struct buf *out, const struct app *app, const char *url) {
     const struct options *options = app->options;
-    const bool is_encoder = engine_model(app->engine)->is_encoder;
+    const struct model_config *config = engine_model(app->engine);
+    const bool lacks_text = config->is_encoder || config->lacks_text;
     buf_printf(out, "curl %s", url);
-    buf_puts(out, is_encoder                      ? "/v1/embeddings"
-                  : app->limits.has_chat_template ? "/v1/chat/completions"
-                                                  : "/v1/completions");
+    buf_puts(out, lacks_text && app->limits.classifier ? "/v1/classify"
+                  : lacks_text                         ? "/v1/embeddings"
+                  : app->limits.has_chat_template      ? "/v1/chat/completions"
+                                                       : "/v1/completions");
     bool is_list = app->keys.n > 0 && !app->keys.key[0].name[0]; /* one key per line */
     if (options->access.api_key_file && is_list)
         buf_printf(out, " -H \"Authorization: Bearer $(grep -m 1 '^[^#]' '%s')\"",
                    options->access.api_key_file);
     else if (app->keys.n > 0)
         buf_puts(out, " -H \"Authorization: Bearer $PENSTOCK_API_KEY\"");
-    buf_puts(out, is_encoder ? " -d '{\"input\": \"Water flows\"}'"
+    buf_puts(out, lacks_text ? " -d '{\"input\": \"Water flows\"}'"
                   : app->limits.has_chat_template
                       ? " -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Name a "
                         "river.\"}], \"max_tokens\": 32}'"

@@ -142,11 +142,12 @@ static enum status encode(struct api_request *request, const struct api_limits *
                 ? encode_filled(limits, pair, INT32_MAX, &ids)
                 : tokenizer_encode_pair(limits->tokenizer, pair->query, pair->document, INT32_MAX,
                                         &ids, &n_first);
-    if (n_first < n) mem_free(ids);
-    if (n_first < n)
+    if (n_first < n && limits->config->n_types == 1) {
+        mem_free(ids);
         return err_set(err, STATUS_INVALID_REQUEST, "model",
-                       "This model tells the texts of a pair apart by token types, which this "
-                       "version does not compute, so it gives no scores.");
+                       "The tokenizer of this model gives the second text of a pair token type 1, "
+                       "but the model has only type 0, so it gives no scores.");
+    }
     if (n < 0 || n > context) mem_free(ids);
     if (n < 0 || n > context) return refuse_length(request, i, context, n < 0 ? INT32_MAX : n, err);
     int32_t *kept = arena_alloc(request->arena, ((size_t)n + 1) * sizeof *kept);
@@ -154,6 +155,7 @@ static enum status encode(struct api_request *request, const struct api_limits *
     mem_free(ids);
     if (!kept) return err_set(err, STATUS_UNAVAILABLE, NULL, "Not enough memory for the texts.");
     request->prompts[i] = (struct api_prompt){.ids = kept, .n_ids = n};
+    if (limits->config->n_types > 1) request->prompts[i].n_second = max_int(n - n_first, 0);
     return STATUS_OK;
 }
 

@@ -222,6 +222,7 @@ static void prepare_reading(const struct generation_job *job, struct prompt_run 
                             const struct api_prompt *asked) {
     struct generation *g = &run->generation;
     g->hidden = job->request->hidden;
+    g->n_second = asked->n_second;
     g->n_logprob_ids = asked->n_read_ids;
     g->logprob_ids = asked->read_ids;
     if (asked->n_read_ids > 0) run->read = mem_calloc((size_t)asked->n_read_ids, sizeof *run->read);
@@ -287,7 +288,7 @@ static enum status refuse_text(const struct generation_job *job, struct err *err
     const struct model_config *config = engine_model(job->app->engine);
     if (job->request->hidden != HIDDEN_NONE || !(config->is_encoder || config->lacks_text))
         return STATUS_OK;
-    if (config->lacks_text)
+    if (config->lacks_text || job->app->limits.classifier)
         return err_set(err, STATUS_INVALID_REQUEST, "model",
                        "This model has no head for text: it classifies (POST /v1/classify).");
     return err_set(err, STATUS_INVALID_REQUEST, "model",

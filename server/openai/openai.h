@@ -30,6 +30,7 @@ struct api_prompt {
     size_t length;
     const int32_t *ids; /* or NULL */
     int n_ids;
+    int n_second;                       /* the last ids, which have token type 1 instead of 0 */
     const struct json *messages;        /* array or NULL; the fields below apply only to messages */
     const struct json *tools;           /* array for the template, or NULL */
     const struct json *template_kwargs; /* object or NULL */

@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import struct
+import subprocess
 import threading
 
 import httpx
@@ -11,7 +12,7 @@ import ollama
 import openai
 import pytest
 
-from conftest import NAME, ROOT, Server
+from conftest import BINARY, NAME, ROOT, Server
 
 TEXTS = ["The sun shines over the harbour.", "a", "Rain falls on the hills, and the river rises." * 8]
 INPUT = "The sun shines over the harbour, and the children swim in the warm sea. " * 4
@@ -426,7 +427,7 @@ def test_a_template_without_a_system_role_ranks(tmp_path, system):
 CLASSIFIERS = ROOT / "tests/vectors/classifiers"
 
 
-@pytest.fixture(scope="module", params=["labels", "scores", "pairs"])
+@pytest.fixture(scope="module", params=["labels", "scores", "pairs", "bert_pairs", "bert_pairs.gguf", "modern_pairs", "modern_pairs.gguf", "modern_labels"])
 def classifier(request):
     server = Server("--dtype", "float32", model=str(CLASSIFIERS / request.param), env={}).wait_until_ready()
     server.kind = request.param
@@ -467,7 +468,7 @@ def test_a_model_without_a_head_for_text_refuses_text(classifier):
     for path, body in (("/v1/completions", {"prompt": "a"}), ("/completion", {"prompt": "a"})):
         answer = classifier.post(path, body)
         assert answer.status_code == 400 and "no head for text" in answer.text, path
-    if classifier.kind == "labels":
+    if classifier.kind.endswith("labels"):
         assert "3 labels" in refused(classifier, "/score", {"text_1": "a", "text_2": "b"})["message"]
         assert "3 labels" in refused(classifier, "/reranking", {"query": "a", "documents": ["b"]})["message"]
     else:
@@ -493,14 +494,24 @@ def test_the_head_of_a_reranker_in_gguf_reads_the_files_form_of_a_pair():
         server.stop()
 
 
-def test_a_pair_with_token_types_is_refused(tmp_path):
+@pytest.mark.parametrize("key, value", [("classifier_pooling", "max"), ("classifier_activation", "softplus")])
+def test_a_form_of_modernberts_head_that_is_not_served_is_named(tmp_path, key, value):
+    folder = tmp_path / "head"
+    shutil.copytree(CLASSIFIERS / "modern_labels", folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, key: value}))
+    run = subprocess.run([BINARY, "serve", folder, "--port", "0"], capture_output=True, text=True, timeout=20)
+    assert run.returncode != 0 and f"key {key}: expected" in run.stderr and f'found "{value}"' in run.stderr
+
+
+def test_a_pair_with_token_types_that_the_model_lacks_is_refused(tmp_path):
     folder = tmp_path / "types"
     shutil.copytree(CLASSIFIERS / "pairs", folder)
     file = folder / "tokenizer.json"
     file.write_text(file.read_text().replace("RobertaProcessing", "BertProcessing"))
     server = Server(model=str(folder), env={}).wait_until_ready()
     try:
-        assert "token types" in refused(server, "/score", {"text_1": "a", "text_2": "b"})["message"]
+        assert "only type 0" in refused(server, "/score", {"text_1": "a", "text_2": "b"})["message"]
         assert server.post("/classify", {"input": "a"}).status_code == 200
     finally:
         server.stop()

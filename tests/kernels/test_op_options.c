@@ -266,9 +266,12 @@ END_TEST
 
 /* ---- embeddings ----------------------------------------------------------------------------- */
 
-/* With the first type, which lies between the token and the position, and with a norm. */
+/* With a type, which lies between the token and the position, and with a norm. Rows have the first
+ * type, or types of their own. */
 static void check_normed_embedding(struct backend *b, const struct embedding *embedding, int K,
-                                   const int32_t *token, const int32_t *position) {
+                                   struct step *step, bool is_typed) {
+    const int32_t *token = step->token, *position = step->position;
+    int32_t types[MAX_ROWS];
     uint64_t state = 62;
     float *gain = random_floats(&state, (size_t)K), *bias = random_floats(&state, (size_t)K);
     float *type = mem_alloc((size_t)K * sizeof *type), *place = mem_alloc((size_t)K * sizeof *type);
@@ -277,15 +280,18 @@ static void check_normed_embedding(struct backend *b, const struct embedding *em
     struct embedding normed = *embedding;
     normed.types = embedding->positions; /* any rows */
     normed.norm = &(struct norm){NORM_LAYER, gain, bias, 1e-12f};
-    matrix_row(normed.types, 0, type);
     for (int m = 0; m < MAX_ROWS; m++) {
         float *row = right + (size_t)(m * K);
+        types[m] = is_typed ? m * 5 % 3 : 0;
+        matrix_row(normed.types, types[m], type);
         matrix_row(embedding->tokens, token[m], row);
         matrix_row(embedding->positions, position[m], place);
         for (int k = 0; k < K; k++) row[k] = (row[k] + type[k]) + place[k];
         plain_layernorm(row, row, gain, bias, K, 1e-12f);
     }
+    step->type = is_typed ? types : NULL;
     b->compute->embed(b, y, &normed);
+    step->type = NULL;
     assert_same_floats(y, right, n, cpu_of(b)->path->name);
     free(gain), free(bias), free(type), free(place), free(right), free(y);
 }
@@ -323,8 +329,9 @@ START_TEST(embeddings_are_scaled_and_have_positions) {
         }
         b->compute->embed(b, y, &(struct embedding){.positions = positions.w});
         assert_same_floats(y, right, n, cpu_of(b)->path->name);
-        check_normed_embedding(b, &(struct embedding){tokens.w, 1, positions.w}, K, token,
-                               position);
+        for (int typed = 0; typed < 2; typed++)
+            check_normed_embedding(b, &(struct embedding){tokens.w, 1, positions.w}, K, &step,
+                                   typed);
         free(row);
         b->memory->matrix_free(b, tokens.w), b->memory->matrix_free(b, positions.w);
         backend_close(b);

@@ -1,4 +1,5 @@
-/* Encoders: the bits of an input's vectors are the same alone and beside other inputs, for any
+/* Encoders: the bits of an input's vectors are the same alone and beside other inputs, of one text
+ * or two, for any
  * number of rows and sequences of a step, on every path and any number of threads; and text is
  * refused. */
 #include <check.h>
@@ -34,6 +35,7 @@ static void draw_inputs(void) {
         inputs[i] = (struct generation){.prompt = ids[i],
                                         .n_prompt = n,
                                         .n = 1,
+                                        .n_second = i % 4 == 1 ? n / 2 : 0,
                                         .prompt_logprobs = -1,
                                         .hidden = kinds[i % 3],
                                         .hidden_sum = sums[i]};

@@ -39,6 +39,13 @@ static void embed_token(const struct rows_job *job, int m, float *y) {
         for (size_t k = 0; k < job->length; k++) y[k] = y[k] * e->scale;
 }
 
+static int type_of(const struct rows_job *job, int m) {
+    const int32_t *types = job->cpu->step->type;
+    int type = types ? types[m] : 0;
+    assert(type >= 0 && type < job->embedding->types->N);
+    return type;
+}
+
 /* y += row `i` of a matrix. `row` is scratch memory. */
 static void add_row(const struct rows_job *job, const struct matrix *matrix, int i, float *row,
                     float *y) {
@@ -53,7 +60,7 @@ static void embed_piece(void *arg, int i, int thread) {
     for (int m = i * job->rows; m < piece_end(job, i); m++) {
         float *y = job->y + (size_t)m * job->length;
         if (e->tokens) embed_token(job, m, y);
-        if (e->types) add_row(job, e->types, 0, row, y);
+        if (e->types) add_row(job, e->types, type_of(job, m), row, y);
         if (e->positions) add_row(job, e->positions, job->cpu->step->position[m], row, y);
         if (e->norm) path_norm(job->cpu->path, y, y, e->norm, (int)job->length);
     }
