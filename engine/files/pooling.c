@@ -179,7 +179,7 @@ static enum status read_gguf(struct pooling *out, const struct gguf *gguf,
     int64_t type;
     snprintf(key, sizeof key, "%s.pooling_type", config->architecture);
     enum status status = gguf_int_or(gguf, key, 0, POOLING_RANK, POOLING_NONE, &type, err);
-    if (!status && type != POOLING_NONE) out->is_stated = true;
+    if (!status && type != POOLING_NONE && type != POOLING_RANK) out->is_stated = true;
     if (!status && type == POOLING_MEAN) out->rows = HIDDEN_ALL;
     if (!status && type == POOLING_CLS) out->rows = HIDDEN_FIRST;
     if (!status && type == POOLING_LAST) out->rows = HIDDEN_LAST;

@@ -57,8 +57,10 @@ enum status pairs_fill(struct api_request *request, const struct api_limits *lim
 enum status pairs_check_size(const struct text_pair *pairs, int n, const struct json *wish,
                              const char *name, struct err *err);
 
-/* Returns the score of a pair, after its prompt was read. */
-double pairs_score(const struct api_answer *answer, const struct api_choice *choice);
+/* Returns the scores of all pairs, after their prompts were read, and sets their number. The caller
+ * frees them with mem_free. */
+double *pairs_scores(const struct api_answer *answer, const struct api_choice *choices,
+                     int n_choices, int *n);
 
 /* Returns the text of a query or document: a string, or an object with `text`; data NULL:
  * neither, or an empty text. It points into the value. */

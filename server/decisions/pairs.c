@@ -3,8 +3,11 @@
  * A model whose head classifies gives the score of its label. Its prompt is the form of pairs in
  * the model's files: a text with {query} and {document}, or without a chat template the two texts
  * with the tokenizer's tokens between. Otherwise the prompt has the words with which Qwen3-Reranker
- * was trained. A model without such a head gives the share of "yes" among "yes" and "no". */
+ * was trained. A model whose purpose is embeddings gives the cosine of the two texts' embeddings;
+ * its prompts are the queries, then the documents. Any other model gives the share of "yes" among
+ * "yes" and "no". */
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,6 +26,13 @@ enum { MAX_COPIED_BYTES = 8 << 20 };
 static bool by_ids(const struct api_limits *limits) {
     const struct classifier *classifier = limits->classifier;
     return classifier && (classifier->pair_text || !limits->has_chat_template);
+}
+
+/* Are embeddings compared? An encoder can do nothing else. */
+static bool compares(const struct api_limits *limits) {
+    const struct pooling *pooling = limits->pooling;
+    if (limits->classifier || !pooling) return false;
+    return limits->config->is_encoder || (pooling->is_stated && !pooling->unserved[0]);
 }
 
 /* ---- the request ---------------------------------------------------------------------------- */
@@ -48,20 +58,23 @@ enum status pairs_parse(struct api_request **out, const struct field_table *fiel
                         const struct api *api, struct err *err) {
     struct buf text = {0}, copied = {0};
     struct json *tree = NULL;
-    buf_puts(&text, "{\"max_tokens\":1");
+    buf_puts(&text, compares(limits) ? "{\"dimensions\":null" : "{\"max_tokens\":1");
     fields_copy(fields, body, &copied);
     if (copied.length > 0) buf_puts(&text, ",");
     buf_add(&text, copied.data, copied.length);
     buf_free(&copied);
     /* the question joins a user's message */
     const char *role = limits->takes_system ? "system" : "user";
-    if (by_ids(limits))
+    if (compares(limits))
+        buf_printf(&text, ",\"input\":\"-\"}");
+    else if (by_ids(limits))
         buf_puts(&text, ",\"prompt\":\"-\"}");
     else
         buf_printf(&text, ",\"messages\":[{\"role\":\"%s\",\"content\":\"%s\"}]}", role, TASK);
     enum status status = json_parse_strict(&tree, "The body", text.data, text.length, err);
     buf_free(&text);
     if (status) return status;
+    if (compares(limits)) return api_parse_embeddings(out, tree, limits, api, err);
     return by_ids(limits) ? api_parse_text(out, tree, limits, api, err)
                           : api_parse_chat(out, tree, limits, api, err);
 }
@@ -159,12 +172,34 @@ static enum status encode(struct api_request *request, const struct api_limits *
     return STATUS_OK;
 }
 
+/* Makes the prompts of embeddings that are compared: the queries, or the one of all pairs, and the
+ * documents. */
+static enum status fill_compared(struct api_request *request, const struct api_limits *limits,
+                                 const struct text_pair *pairs, int n, const char *wish,
+                                 struct err *err) {
+    bool has_one = true;
+    if (wish)
+        return err_set(err, STATUS_INVALID_REQUEST, "instruction",
+                       "'instruction' is for models that read a task, and this one compares "
+                       "embeddings: leave it out.");
+    for (int i = 1; i < n; i++) has_one = has_one && pairs[i].query.data == pairs[0].query.data;
+    const int n_queries = has_one ? 1 : n;
+    struct span *texts = mem_calloc((size_t)n_queries + (size_t)n, sizeof *texts);
+    for (int i = 0; i < n_queries; i++) texts[i] = pairs[i].query;
+    for (int i = 0; i < n; i++) texts[n_queries + i] = pairs[i].document;
+    enum status status = api_embed_texts(request, limits, texts, n_queries + n, err);
+    mem_free(texts);
+    request->n_queries = n_queries;
+    return status;
+}
+
 enum status pairs_fill(struct api_request *request, const struct api_limits *limits,
                        const struct text_pair *pairs, int n, const char *wish, struct err *err) {
     const struct api_prompt task = request->prompts[0];
     const bool has_head = limits->classifier != NULL;
     struct label labels[2];
     assert(n > 0 && n <= API_MAX_INPUTS);
+    if (compares(limits)) return fill_compared(request, limits, pairs, n, wish, err);
     if (check_model_scores(limits, err)) return err->status;
     if (!has_head) labels_find(limits, LABELS_YES_NO, 2, labels);
     request->prompts = arena_alloc(request->arena, (size_t)n * sizeof *request->prompts);
@@ -197,7 +232,7 @@ enum status pairs_check_size(const struct text_pair *pairs, int n, const struct 
                    name, MAX_COPIED_BYTES);
 }
 
-double pairs_score(const struct api_answer *answer, const struct api_choice *choice) {
+static double read_score(const struct api_answer *answer, const struct api_choice *choice) {
     const struct classifier *classifier = answer->limits->classifier;
     double probability[2];
     if (!classifier) {
@@ -210,6 +245,44 @@ double pairs_score(const struct api_answer *answer, const struct api_choice *cho
     double score = values[0];
     mem_free(values);
     return score;
+}
+
+static double cosine(const double *a, const double *b, int n) {
+    double product = 0, of_a = 0, of_b = 0;
+    for (int i = 0; i < n; i++) {
+        product += a[i] * b[i];
+        of_a += a[i] * a[i];
+        of_b += b[i] * b[i];
+    }
+    const double lengths = sqrt(of_a) * sqrt(of_b);
+    return lengths > 0 && isfinite(product) ? product / lengths : 0;
+}
+
+static void compare_all(const struct api_answer *answer, const struct api_choice *choices, int n,
+                        double *scores) {
+    const int n_queries = answer->request->n_queries, size = answer->limits->embedding_size;
+    double *query = NULL;
+    for (int i = 0; i < n; i++) {
+        if (i < n_queries) {
+            mem_free(query);
+            query = api_embedding(answer, &choices[i]);
+        }
+        double *document = api_embedding(answer, &choices[n_queries + i]);
+        scores[i] = cosine(query, document, size);
+        mem_free(document);
+    }
+    mem_free(query);
+}
+
+double *pairs_scores(const struct api_answer *answer, const struct api_choice *choices,
+                     int n_choices, int *n) {
+    const int n_queries = answer->request->n_queries;
+    *n = n_choices - n_queries;
+    assert(*n > 0 && (n_queries <= 1 || n_queries == *n));
+    double *scores = mem_calloc((size_t)*n, sizeof *scores);
+    if (n_queries > 0) compare_all(answer, choices, *n, scores);
+    for (int i = 0; i < *n && n_queries == 0; i++) scores[i] = read_score(answer, &choices[i]);
+    return scores;
 }
 
 struct span pairs_text(const struct json *value) {

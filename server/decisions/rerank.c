@@ -180,13 +180,16 @@ static void write_results(struct buf *out, const struct ranking *ranking,
 static void write_response(struct buf *out, const struct api_answer *answer,
                            const struct api_choice *choices, int n, const struct api_usage *usage) {
     const struct ranking *ranking = answer->request->reading;
-    struct ranked *ranked = mem_calloc((size_t)n, sizeof *ranked);
-    for (int i = 0; i < n; i++) ranked[i] = (struct ranked){i, pairs_score(answer, &choices[i])};
-    qsort(ranked, (size_t)n, sizeof *ranked, compare);
+    int n_pairs;
+    double *scores = pairs_scores(answer, choices, n, &n_pairs);
+    struct ranked *ranked = mem_calloc((size_t)n_pairs, sizeof *ranked);
+    for (int i = 0; i < n_pairs; i++) ranked[i] = (struct ranked){i, scores[i]};
+    mem_free(scores);
+    qsort(ranked, (size_t)n_pairs, sizeof *ranked, compare);
     buf_printf(out, "{\"id\":\"%s\",\"model\":", answer->request->id);
     json_write_string(out, answer->model, strlen(answer->model));
     buf_puts(out, ",\"results\":[");
-    write_results(out, ranking, ranked, min_int(n, ranking->top_n));
+    write_results(out, ranking, ranked, min_int(n_pairs, ranking->top_n));
     buf_printf(out, "],\"usage\":{\"prompt_tokens\":%d,\"total_tokens\":%d}}", usage->prompt_tokens,
                usage->prompt_tokens);
     mem_free(ranked);
@@ -195,8 +198,8 @@ static void write_response(struct buf *out, const struct api_answer *answer,
 #define RERANK_FORM                                                                                \
     .fields = &rerank_fields, .answer_members = "id model results usage",                          \
     .example = "\"query\":\"rain\",\"documents\":[\"It rains.\",\"A cat.\"]",                      \
-    .id_prefix = "rerank-", .reads = "documents", .write_response = write_response,                \
-    API_OPENAI_ERRORS
+    .id_prefix = "rerank-", .reads = "documents", .reads_queries = "query",                        \
+    .write_response = write_response, API_OPENAI_ERRORS
 
 const struct api api_rerank = {.path = "/v1/rerank", .parse = parse_body, RERANK_FORM};
 const struct api api_rerank_short = {.path = "/rerank", .parse = parse_short, RERANK_FORM};

@@ -107,10 +107,13 @@ static enum status parse_body(struct api_request **out, struct json *body,
 
 static void write_response(struct buf *out, const struct api_answer *answer,
                            const struct api_choice *choices, int n, const struct api_usage *usage) {
+    int n_pairs;
+    double *scores = pairs_scores(answer, choices, n, &n_pairs);
     api_write_list_head(out, answer);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n_pairs; i++)
         buf_printf(out, "%s{\"index\":%d,\"object\":\"score\",\"score\":%.9g}", i > 0 ? "," : "", i,
-                   pairs_score(answer, &choices[i]));
+                   scores[i]);
+    mem_free(scores);
     api_write_list_end(out, usage);
 }
 
@@ -121,6 +124,7 @@ const struct api api_score = {
     .answer_members = "id object created model data usage",
     .id_prefix = "score-",
     .reads = "text_2",
+    .reads_queries = "text_1",
     .parse = parse_body,
     .write_response = write_response,
     API_OPENAI_ERRORS,

@@ -236,8 +236,17 @@ static void prepare_reading(const struct generation_job *job, struct prompt_run 
 static void name_input(const struct generation_job *job, int index, struct err *err) {
     const char *field = job->api->reads;
     bool is_exceeded = strcmp(err->code, "context_length_exceeded") == 0;
+    int n = job->request->n_prompts;
+    const int n_queries = job->request->n_queries;
     if (!field || !is_exceeded) return;
-    if (job->request->n_prompts > 1)
+    if (index < n_queries) {
+        field = job->api->reads_queries;
+        n = n_queries;
+    } else {
+        index -= n_queries;
+        n -= n_queries;
+    }
+    if (n > 1)
         snprintf(err->param, sizeof err->param, "%s[%d]", field, index);
     else
         snprintf(err->param, sizeof err->param, "%s", field);

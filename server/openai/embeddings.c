@@ -60,27 +60,53 @@ static const struct field fields[] = {
 
 const struct field_table embedding_fields = {FIELDS_OF(fields)};
 
+/* Makes a text the prompt, with another text before it. Returns false if memory is short. */
+static bool set_text(struct api_request *request, struct api_prompt *prompt, const char *before,
+                     struct span text) {
+    const size_t n = strlen(before);
+    char *kept = arena_alloc(request->arena, n + text.length + 1);
+    if (!kept) return false;
+    memcpy(kept, before, n);
+    memcpy(kept + n, text.data, text.length);
+    kept[n + text.length] = 0;
+    prompt->text = kept;
+    prompt->length = n + text.length;
+    return true;
+}
+
+static enum status refuse_memory(struct err *err) {
+    return err_set(err, STATUS_UNAVAILABLE, NULL, "Not enough memory for the texts.");
+}
+
 /* Puts the text of a prompt of the model's files before each input. Ids stay as they are. */
 static enum status add_prompt(struct parse *parse) {
     struct api_request *request = parse->target;
     if (request->input_prompt == 0) return STATUS_OK;
     const char *before = parse->limits->pooling->prompt[request->input_prompt - 1].text;
-    const size_t n = strlen(before);
     for (int i = 0; i < request->n_prompts; i++) {
         struct api_prompt *prompt = &request->prompts[i];
         if (prompt->ids && field_given(parse, "prompt_name"))
             return field_wrong(parse, "prompt_name", "is for texts, and 'input' has ids");
         if (prompt->ids) continue;
-        char *text = arena_alloc(request->arena, n + prompt->length + 1);
-        if (!text)
-            return err_set(parse->err, STATUS_UNAVAILABLE, NULL,
-                           "Not enough memory for the texts.");
-        memcpy(text, before, n);
-        memcpy(text + n, prompt->text, prompt->length);
-        text[n + prompt->length] = 0;
-        prompt->text = text;
-        prompt->length += n;
+        if (!set_text(request, prompt, before, (struct span){prompt->text, prompt->length}))
+            return refuse_memory(parse->err);
     }
+    return STATUS_OK;
+}
+
+enum status api_embed_texts(struct api_request *request, const struct api_limits *limits,
+                            const struct span *texts, int n, struct err *err) {
+    const int named = request->input_prompt;
+    const char *before = named > 0 ? limits->pooling->prompt[named - 1].text : "";
+    assert(n > 0 && request->hidden != HIDDEN_NONE);
+    struct api_prompt *prompts = arena_alloc(request->arena, (size_t)n * sizeof *prompts);
+    if (!prompts) return refuse_memory(err);
+    for (int i = 0; i < n; i++) {
+        prompts[i] = (struct api_prompt){0};
+        if (!set_text(request, &prompts[i], before, texts[i])) return refuse_memory(err);
+    }
+    request->prompts = prompts;
+    request->n_prompts = n;
     return STATUS_OK;
 }
 
@@ -138,6 +164,10 @@ double *api_pooled(const struct api_answer *answer, const struct api_choice *cho
     return out;
 }
 
+double *api_embedding(const struct api_answer *answer, const struct api_choice *choice) {
+    return api_pooled(answer, choice, &answer->limits->pooling->head);
+}
+
 /* The factor of the vector that makes the embedding. Only the numbers that are kept count. */
 static double factor_of(const struct api_answer *answer, const double *pooled, int n) {
     double squares = 0;
@@ -181,7 +211,7 @@ void api_write_embedding(struct buf *out, const struct api_answer *answer,
     const struct api_request *request = answer->request;
     const int n = request->dimensions > 0 ? request->dimensions : answer->limits->embedding_size;
     struct base64 base64 = {.out = out};
-    double *pooled = api_pooled(answer, choice, &answer->limits->pooling->head);
+    double *pooled = api_embedding(answer, choice);
     const double factor = factor_of(answer, pooled, n);
     buf_puts(out, request->as_base64 ? "\"" : "[");
     for (int i = 0; i < n; i++) {

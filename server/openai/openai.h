@@ -152,6 +152,7 @@ struct api_request {
     size_t prediction_length;
     enum hidden_rows hidden; /* rows of each prompt whose hidden vectors are read */
     int dimensions;          /* of an embedding; 0: all */
+    int n_queries;           /* the first prompts, whose embeddings are compared with the others' */
     int input_prompt;        /* before each text: index + 1 in pooling->prompt; 0: none */
     bool as_base64;          /* embeddings are base64 of their floats */
     bool classifies;         /* the answer has the values of a classifier's labels, */
@@ -317,6 +318,7 @@ struct api {
     const char *count_path;
     bool infills;      /* every prompt is filled in, also before an empty suffix */
     const char *reads; /* prompts are read and not answered: the field that has them; or NULL */
+    const char *reads_queries; /* the field of the first n_queries prompts, if there may be any */
     const char *id_prefix;
     /* The fields of a body, and those of another API that it may also have; for /openapi.json. */
     const struct field_table *fields, *more_fields;
@@ -406,6 +408,11 @@ enum status api_parse_embeddings(struct api_request **out, struct json *body,
                                  const struct api_limits *limits, const struct api *api,
                                  struct err *err);
 
+/* Makes n texts the prompts of such a request, after the prompt that the model's files put before
+ * them. The texts are copied. */
+enum status api_embed_texts(struct api_request *request, const struct api_limits *limits,
+                            const struct span *texts, int n, struct err *err);
+
 /* Sets the client's name of `input` in the errors of such a body: of `request`, or in `err` if that
  * is NULL. */
 void api_name_input(struct api_request *request, const char *clients, struct err *err);
@@ -414,6 +421,10 @@ void api_name_input(struct api_request *request, const char *clients, struct err
  * pooled hidden vectors after the head, cut to the request's dimensions, normalised. */
 void api_write_embedding(struct buf *out, const struct api_answer *answer,
                          const struct api_choice *choice);
+
+/* Returns a choice's embedding before it is normalised, [embedding_size]. The caller frees it with
+ * mem_free. */
+double *api_embedding(const struct api_answer *answer, const struct api_choice *choice);
 
 /* Returns the outputs of a head for a choice's pooled hidden vectors, [head_outputs]. The caller
  * frees them with mem_free. */

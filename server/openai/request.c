@@ -193,6 +193,7 @@ void api_request_drop_tree(struct api_request *request) {
         *prompt = (struct api_prompt){.text = "",
                                       .ids = prompt->ids,
                                       .n_ids = prompt->n_ids,
+                                      .n_second = prompt->n_second,
                                       .read_ids = prompt->read_ids,
                                       .n_read_ids = prompt->n_read_ids};
     }

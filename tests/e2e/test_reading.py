@@ -381,6 +381,34 @@ def test_dense_layers_and_prompts_are_those_of_sentence_transformers():
         server.stop()
 
 
+def cosine(a, b):
+    return sum(x * y for x, y in zip(a, b)) / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+
+
+@pytest.mark.parametrize("model", [DENSE, ENCODER / "nomic_bert", EMBEDDER])
+def test_embedding_models_score_pairs_by_the_cosine(model):
+    server = Server("--dtype", "float32", "--max-model-len", "80", model=str(model), env={}).wait_until_ready()
+    try:
+        first, second = ["sun", "rain and wind"], ["The sun shines.", "A cat."]
+        a, b = embed(server, first), embed(server, second)
+        both = server.post("/score", {"text_1": first, "text_2": second}).json()
+        assert all(math.isclose(row["score"], cosine(x, y), abs_tol=1e-6) for row, x, y in zip(both["data"], a, b)) and len(both["data"]) == 2
+        one = server.post("/v1/score", {"queries": first[1], "documents": second}).json()
+        assert all(math.isclose(row["score"], cosine(a[1], y), abs_tol=1e-6) for row, y in zip(one["data"], b)) and len(one["data"]) == 2
+        assert one["data"][1]["score"] == both["data"][1]["score"] and one["usage"]["prompt_tokens"] < both["usage"]["prompt_tokens"]
+        assert all(math.isclose(row["score"], 1, abs_tol=1e-9) for row in server.post("/score", {"text_1": first, "text_2": first}).json()["data"])
+        ranked = server.post("/rerank", {"query": first[1], "documents": second}).json()["results"]
+        assert {row["index"]: row["relevance_score"] for row in ranked} == {row["index"]: row["score"] for row in one["data"]}
+        assert ranked[0]["relevance_score"] > ranked[1]["relevance_score"]
+        long = "word " * 200
+        for body, param in (({"text_1": long, "text_2": second}, "text_1"), ({"text_1": ["a", long], "text_2": second}, "text_1[1]"),
+                            ({"text_1": "a", "text_2": ["b", long]}, "text_2[1]"), ({"text_1": "a", "text_2": "b", "instruction": "c"}, "instruction")):
+            assert refused(server, "/score", body)["param"] == param
+        assert refused(server, "/rerank", {"query": long, "documents": second})["param"] == "query"
+    finally:
+        server.stop()
+
+
 def capabilities(model, *flags):
     server = Server(*flags, model=str(model), env={}).wait_until_ready()
     try:
