@@ -230,7 +230,7 @@ struct latent {
  * The layer's state of a sequence begins with its last taps - 1 rows of u, the oldest first.
  *
  * Without gates (in and out are NULL) u = x and y = SiLU(bias + sum): the convolution before a
- * gated delta rule. */
+ * gated delta rule or a state space. */
 struct short_conv {
     int N, taps;       /* taps: 2 to MAX_TAPS */
     const float *w;    /* [taps][N] */
@@ -271,6 +271,35 @@ struct delta_rows {
     float *qkv;    /* [M][(2 Hk dk) + Hv dv] after the convolution */
     float *z;      /* [M][Hv][dv] */
     float *b, *dt; /* [M][Hv] */
+};
+
+/* A selective state space (Mamba 2: Dao and Gu 2024). A layer has Hv heads of dv numbers x, and Hk
+ * groups with dk numbers B and dk numbers C each; a group serves Hv / Hk adjacent heads. A head
+ * keeps a matrix S [dk][dv] per sequence, zero before position 0. Each position replaces it:
+ *     dt = softplus(dt + dt_bias), between dt_min and dt_max
+ *     S = exp(decay * dt) * S + B (dt * x)^T
+ *     o = S^T C + skip * x
+ *     y = rmsnorm(o * SiLU(z)), or with norms_first rmsnorm(o) * SiLU(z)
+ * The norm is over each group's Hv / Hk * dv numbers. The matrices follow the numbers of the
+ * convolution in the layer's state. */
+struct state_space {
+    int Hk, Hv, dk, dv;   /* as in struct delta_rule, and with its limits */
+    int state_first;      /* place of the matrices [Hv][dk][dv] in the state */
+    const float *decay;   /* [Hv] at most 0: -exp(A_log) */
+    const float *dt_bias; /* [Hv] */
+    const float *skip;    /* [Hv] D of the paper */
+    float dt_min, dt_max;
+    const float *gain; /* [Hv * dv] of the norm; NULL: no norm, y = o * SiLU(z) */
+    float epsilon;
+    bool norms_first;
+};
+
+/* The products of a row that it reads. The content of z is undefined afterwards. */
+struct space_rows {
+    const float *xbc; /* [M][(Hv dv) + (2 Hk dk)] x of all heads, B and C of all groups, after the
+                         convolution */
+    float *z;         /* [M][Hv][dv] */
+    const float *dt;  /* [M][Hv] */
 };
 
 /* The initial row of a token. */
@@ -373,6 +402,9 @@ struct compute_ops {
      * way. */
     void (*delta_rule)(struct backend *b, float *y, const struct delta_rows *rows,
                        struct kv_cache *cache, int layer, const struct delta_rule *rule);
+    /* y[M][Hv][dv] = the state space of the rows, in the same way. */
+    void (*state_space)(struct backend *b, float *y, const struct space_rows *rows,
+                        struct kv_cache *cache, int layer, const struct state_space *space);
     /* y[R][K] = rows logit_row[0..R) of x[M][K]. */
     void (*gather)(struct backend *b, float *y, const float *x, int K);
 };

@@ -13,6 +13,7 @@ const char *op_name(enum op op) {
         [OP_ATTENTION] = "attention",
         [OP_SHORT_CONV] = "short convolution",
         [OP_DELTA_RULE] = "delta rule",
+        [OP_STATE_SPACE] = "state space",
         [OP_ROPE_WRITE] = "rope and kv write",
         [OP_MLP] = "mlp",
         [OP_EXPERTS] = "experts",

@@ -11,6 +11,7 @@ enum op {
     OP_ATTENTION,
     OP_SHORT_CONV,
     OP_DELTA_RULE,
+    OP_STATE_SPACE,
     OP_MATMUL_ADD,
     OP_MLP,
     OP_EXPERTS,

@@ -171,6 +171,7 @@ static const struct compute_ops compute_ops = {
     .latent_write = op_latent_write,
     .short_conv = op_short_conv,
     .delta_rule = op_delta_rule,
+    .state_space = op_state_space,
 };
 
 static const struct memory_ops memory_ops = {

@@ -51,14 +51,17 @@ struct channels {
     float *state; /* [taps - 1][N] */
 };
 
-/* One row of a head of the gated delta rule. S is read and replaced. */
-struct delta_row {
+/* One row of a head that keeps a matrix S, which is read and replaced:
+ *     d = (v - decay * S^T k) * beta, or v * beta;  S = decay * S + k d^T;  y = S^T q + skip * v */
+struct state_row {
     int dk, dv;
     float *S;               /* [dk][dv] */
     const float *q, *k, *v; /* [dk], [dk], [dv] */
-    float decay, beta;      /* g and beta of struct delta_rule */
-    int first, n;           /* the columns [first, first + n) of S, v and y, multiples of LANES */
-    float *y;               /* [dv] o */
+    float decay, beta;
+    bool corrects; /* the gated delta rule: the first form of d, without `skip` */
+    float skip;
+    int first, n; /* the columns [first, first + n) of S, v and y, multiples of LANES */
+    float *y;     /* [dv] */
 };
 
 /* The functions that depend on the instruction set. All paths give the same bits. */
@@ -108,8 +111,8 @@ struct path {
     void (*attend)(const struct attend *a);
     /* One sequence's rows of a short convolution; see struct channels. */
     void (*short_conv)(const struct channels *channels);
-    /* One row of the gated delta rule in some columns of a head. */
-    void (*delta_row)(const struct delta_row *row);
+    /* One row in some columns of a head that keeps a matrix. */
+    void (*state_row)(const struct state_row *row);
     /* y[n] = y / (1 + exp(-gate[n])) */
     void (*gate)(float *y, const float *gate, size_t n);
     const struct peak_loops *peaks; /* NULL: the path does not use vectors */
@@ -181,7 +184,7 @@ void plain_low_rank_add(float *y, const float *inner, const float *b, size_t str
                         int n, float scale);
 void plain_attend(const struct attend *a);
 void plain_short_conv(const struct channels *c);
-void plain_delta_row(const struct delta_row *row);
+void plain_state_row(const struct state_row *row);
 void plain_gate(float *y, const float *gate, size_t n);
 void plain_merge(float *into, const float *part, int n);
 void plain_finish(float *y, const float *part, int n);
@@ -323,6 +326,8 @@ void op_short_conv(struct backend *b, float *y, const float *in, const float *ou
                    struct kv_cache *cache, int layer, const struct short_conv *conv);
 void op_delta_rule(struct backend *b, float *y, const struct delta_rows *rows,
                    struct kv_cache *cache, int layer, const struct delta_rule *rule);
+void op_state_space(struct backend *b, float *y, const struct space_rows *rows,
+                    struct kv_cache *cache, int layer, const struct state_space *space);
 void op_matmul_heads(struct backend *b, float *y, const float *x, const struct head_linear *linear,
                      int M);
 void op_latent_write(struct backend *b, struct kv_cache *cache, int layer,

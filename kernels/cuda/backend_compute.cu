@@ -290,5 +290,6 @@ const struct compute_ops cuda_compute_ops = {
     .latent_write = nullptr,
     .short_conv = nullptr,
     .delta_rule = nullptr,
+    .state_space = nullptr,
     .gather = op_gather,
 };

@@ -82,9 +82,10 @@ static void run_columns(const struct delta_job *job, float *S, int head, int fro
     const struct delta_rule *rule = job->rule;
     const int key = rule->tiles ? head % rule->Hk : head / (rule->Hv / rule->Hk);
     const int left = rule->dv - first, width = row_width(rule);
-    struct delta_row row = {.dk = rule->dk,
+    struct state_row row = {.dk = rule->dk,
                             .dv = rule->dv,
                             .S = S,
+                            .corrects = true,
                             .first = first,
                             .n = left < COLUMNS ? left : COLUMNS};
     for (int m = from; m < to; m++) {
@@ -96,7 +97,7 @@ static void run_columns(const struct delta_job *job, float *S, int head, int fro
         row.beta = job->rows.b[of_head];
         row.decay = job->rows.dt[of_head];
         row.y = job->y + of_head * (size_t)rule->dv;
-        job->cpu->path->delta_row(&row);
+        job->cpu->path->state_row(&row);
     }
 }
 

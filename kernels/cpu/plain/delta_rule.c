@@ -1,25 +1,27 @@
-/* The gated delta rule, one column of a head's matrix at a time; and the gates of attention's
- * outputs. */
+/* The gated delta rule and state spaces, one column of a head's matrix at a time; and the gates of
+ * attention's outputs. */
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
 
 /* Replaces a column of the matrix and writes its output, in three steps: the sum that the matrix
- * gives for k, the correction d, and the sum for q. */
-static void one_column(const struct delta_row *row, int column) {
+ * gives for k, the addition d, and the sum for q. */
+static void one_column(const struct state_row *row, int column) {
     const size_t dv = (size_t)row->dv;
+    const float v = row->v[column];
     float *S = row->S + column, seen = 0, o = 0;
-    for (int i = 0; i < row->dk; i++) seen = fmaf(S[(size_t)i * dv], row->k[i], seen);
-    const float d = fmaf(-row->decay, seen, row->v[column]) * row->beta;
+    for (int i = 0; row->corrects && i < row->dk; i++)
+        seen = fmaf(S[(size_t)i * dv], row->k[i], seen);
+    const float d = (row->corrects ? fmaf(-row->decay, seen, v) : v) * row->beta;
     for (int i = 0; i < row->dk; i++) {
         float *s = &S[(size_t)i * dv];
         *s = fmaf(row->k[i], d, *s * row->decay);
         o = fmaf(*s, row->q[i], o);
     }
-    row->y[column] = o;
+    row->y[column] = row->corrects ? o : fmaf(row->skip, v, o);
 }
 
-void plain_delta_row(const struct delta_row *row) {
+void plain_state_row(const struct state_row *row) {
     assert(row->dk > 0 && row->first >= 0 && row->n > 0 && row->first + row->n <= row->dv);
     for (int i = 0; i < row->n; i++) one_column(row, row->first + i);
 }
