@@ -206,12 +206,18 @@ static void print_model(FILE *out, const struct model_config *info) {
                 e->E, info->L - config_dense_layers(info), e->n_used,
                 e->F_shared ? " and a shared one" : "",
                 e->normalises ? ", with normalised weights" : "", mib(info->layer_bytes));
-    if (info->C > 0 && info->delta.is_used)
+    if (info->C > 0 && info->state.kind == STATE_SPACE)
+        fprintf(out,
+                "  %d layers are state spaces after convolutions over %d tokens, without keys and "
+                "values: %d heads of %d, with %d groups of states of %d\n",
+                config_recurrent_layers(info), info->taps, info->state.Hv, info->state.dv,
+                info->state.Hk, info->state.dk);
+    else if (info->C > 0 && info->state.kind == STATE_DELTA)
         fprintf(out,
                 "  %d layers are gated delta rules after convolutions over %d tokens, without keys "
                 "and values: %d value heads of %d over %d key heads of %d\n",
-                config_recurrent_layers(info), info->taps, info->delta.Hv, info->delta.dv,
-                info->delta.Hk, info->delta.dk);
+                config_recurrent_layers(info), info->taps, info->state.Hv, info->state.dv,
+                info->state.Hk, info->state.dk);
     else if (info->C > 0)
         fprintf(out, "  %d layers are short convolutions over %d tokens, without keys and values\n",
                 config_recurrent_layers(info), info->taps);

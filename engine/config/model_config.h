@@ -92,12 +92,21 @@ struct expert_config {
     float weight_scale;
 };
 
-/* A gated delta rule in place of attention (struct delta_rule of kernels/ops.h). */
-struct delta_config {
-    bool is_used; /* recurrent layers have it, rather than a short convolution */
-    bool tiles;   /* value heads of the file are tiled over the key heads, not grouped by them */
-    int Hk, Hv;   /* key heads, value heads */
-    int dk, dv;   /* their sizes */
+/* What a recurrent layer keeps beside the numbers of its convolution. */
+enum state_kind {
+    STATE_CONV,  /* nothing: a short convolution */
+    STATE_DELTA, /* a matrix per value head: struct delta_rule of kernels/ops.h */
+    STATE_SPACE, /* a matrix per head: struct state_space */
+};
+
+struct state_config {
+    enum state_kind kind;
+    bool tiles; /* value heads of the file are tiled over the key heads, not grouped by them */
+    /* key heads and value heads; of a state space, groups and heads */
+    int Hk, Hv;
+    int dk, dv;           /* their sizes */
+    float dt_min, dt_max; /* of a state space */
+    bool norms_first;
 };
 
 /* The numbers of xIELU (struct xielu of kernels/ops.h) as files have them: positive is
@@ -134,7 +143,7 @@ struct model_config {
     int P;         /* width of each layer's own input to the stream; 0: not used */
     int C;         /* channels of a recurrent layer; 0: there are no such layers */
     int taps;      /* positions that their convolution sees */
-    struct delta_config delta;
+    struct state_config state;
     bool keys_serve; /* layers without windows use their keys as values */
     bool norms_values;
     /* of layers without windows, if config.json states only that of the others; 0: all are equal */
@@ -234,20 +243,20 @@ static inline int config_recurrent_layers(const struct model_config *config) {
 
 /* The width of a recurrent layer's output before its last product. */
 static inline int config_recurrent_width(const struct model_config *config) {
-    const struct delta_config *delta = &config->delta;
-    return config->C > 0 && delta->is_used ? delta->Hv * delta->dv : config->C;
+    const struct state_config *state = &config->state;
+    return config->C > 0 && state->kind != STATE_CONV ? state->Hv * state->dv : config->C;
 }
 
 /* The numbers of a recurrent layer's convolution per sequence, rounded up to a cache line if
  * matrices follow. */
 static inline int config_conv_floats(const struct model_config *config) {
     int floats = config->C > 0 ? (config->taps - 1) * config->C : 0;
-    return config->delta.is_used ? (floats + 15) / 16 * 16 : floats;
+    return config->state.kind != STATE_CONV ? (floats + 15) / 16 * 16 : floats;
 }
 
 /* The numbers that a recurrent layer keeps per sequence: below INT_MAX, see layers_finish. */
 static inline int config_state_floats(const struct model_config *config) {
-    return config_conv_floats(config) + config->delta.dk * config_recurrent_width(config);
+    return config_conv_floats(config) + config->state.dk * config_recurrent_width(config);
 }
 
 /* The width of a layer's MLP. */

@@ -39,14 +39,16 @@ enum status convert_folder(struct conversion *c, struct err *err) {
     enum status status = model_file_open(&c->source, c->job->in, MODEL_WHOLE, err);
     if (!status) status = model_config_read(&c->config, &c->source, err);
     if (status) return status;
-    if (c->config.delta.is_used)
+    if (c->config.C > 0 && c->config.state.kind != STATE_CONV)
         return err_set(
             err, STATUS_USAGE, "model",
             "%s: folders of the architecture \"%s\" cannot be made into GGUF files here, "
-            "because those order value heads otherwise; quantise the folder when it is "
-            "loaded: penstock serve %s {quantization} %s",
-            c->job->in, c->config.architecture, c->job->in,
-            value_name(quantization_names, c->job->type));
+            "because %s; quantise the folder when it is loaded: penstock serve %s {quantization} "
+            "%s",
+            c->job->in, c->config.architecture,
+            c->config.state.kind == STATE_DELTA ? "those order value heads otherwise"
+                                                : "state spaces are not written",
+            c->job->in, value_name(quantization_names, c->job->type));
     const struct gguf_form form = model_gguf_form(&c->config);
     if (!form.architecture)
         return err_set(err, STATUS_USAGE, "model",

@@ -78,12 +78,13 @@ static enum status read_of_layers(struct gguf_reader *r, const char *name, int L
     return STATUS_OK;
 }
 
-/* Layers without key-value heads have a short convolution. */
+/* Layers without key-value heads are recurrent: they have a short convolution or a state space. */
 static enum status read_conv(struct model_config *config, struct gguf_reader *r,
                              const int G[MAX_LAYERS]) {
     bool is_list = gguf_find(r->gguf, r->key) && gguf_find(r->gguf, r->key)->type == GGUF_ARRAY;
     for (int i = 0; i < config->L; i++) config->layer[i].is_recurrent = is_list && G[i] == 0;
     if (config->G == 0) config->G = config->H; /* no layer has attention: refused later */
+    if (config->state.kind == STATE_SPACE) return STATUS_OK;
     int64_t taps = 0;
     enum status status =
         gguf_int(r->gguf, key_of(r, "shortconv.l_cache"), 2, MAX_TAPS, &taps, r->err);
@@ -115,10 +116,11 @@ static enum status read_shape(struct model_config *config, struct gguf_reader *r
     enum status status = read_of_layers(r, width, config->L, 1, MAX_WIDTH, &config->F, F);
     config->G = config->H;
     if (!status && gguf_find(r->gguf, key_of(r, "attention.head_count_kv")))
-        status =
-            read_of_layers(r, "attention.head_count_kv", config->L,
-                           config->taps == 0 || config->delta.is_used, MAX_HEADS, &config->G, G);
-    if (!status && config->taps > 0 && !config->delta.is_used) status = read_conv(config, r, G);
+        status = read_of_layers(r, "attention.head_count_kv", config->L,
+                                config->taps == 0 || config->state.kind == STATE_DELTA, MAX_HEADS,
+                                &config->G, G);
+    if (!status && config->taps > 0 && config->state.kind != STATE_DELTA)
+        status = read_conv(config, r, G);
     for (int i = 0; i < config->L && !status; i++)
         config->layer[i].F = F[i], config->layer[i].heads.G = G[i];
     return status;

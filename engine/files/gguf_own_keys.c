@@ -1,6 +1,8 @@
 /* Reads the keys of a GGUF file that only some families have. Encoders: token types, windows to
- * both sides, and that attention is not causal. Qwen3-Next and Qwen3.5: gated delta rules. DeepSeek
- * V2 and later: latent attention, and how experts are chosen. */
+ * both sides, and that attention is not causal. Qwen3-Next and Qwen3.5: gated delta rules.
+ * Granite 4: state spaces (Mamba 2). DeepSeek V2 and later: latent attention, and how experts are
+ * chosen. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,9 +35,9 @@ enum status gguf_encoder_read(struct model_config *config, const struct gguf *gg
                    config->architecture);
 }
 
-/* ---- gated delta rules ---------------------------------------------------------------------- */
+/* ---- gated delta rules and state spaces ----------------------------------------------------- */
 
-static const char *delta_key(char key[96], const struct model_config *config, const char *name) {
+static const char *state_key(char key[96], const struct model_config *config, const char *name) {
     snprintf(key, 96, "%s.%s", config->architecture, name);
     return key;
 }
@@ -48,10 +50,10 @@ static enum status read_recurrent(struct model_config *config, const struct gguf
     int64_t every = 4;
     const struct gguf_value *flags;
     const int all = config->L + config->n_unread_layers;
-    delta_key(key, config, "full_attention_interval");
+    state_key(key, config, "full_attention_interval");
     enum status status = gguf_int_or(gguf, key, 1, MAX_LAYERS, 4, &every, err);
     for (int i = 0; i < config->L; i++) config->layer[i].is_recurrent = (i + 1) % every != 0;
-    delta_key(key, config, "attention.recurrent_layers");
+    state_key(key, config, "attention.recurrent_layers");
     if (status || !gguf_find(gguf, key)) return status;
     status = gguf_array(gguf, key, GGUF_BOOL, &flags, err);
     if (status) return status;
@@ -65,44 +67,59 @@ static enum status read_recurrent(struct model_config *config, const struct gguf
 }
 
 /* The size of a value head is the width of all divided by their number. */
-static enum status read_value_heads(struct delta_config *d, const struct model_config *config,
+static enum status read_value_heads(struct state_config *s, const struct model_config *config,
                                     const struct gguf *gguf, struct err *err) {
     char key[96];
     int64_t width = 0;
-    delta_key(key, config, "ssm.inner_size");
+    state_key(key, config, "ssm.inner_size");
     enum status status = gguf_int(gguf, key, 1, MAX_WIDTH, &width, err);
-    d->dv = (int)width / d->Hv;
-    if (status || width % d->Hv == 0) return status;
+    s->dv = (int)width / s->Hv;
+    if (status || width % s->Hv == 0) return status;
     return err_set(err, STATUS_BAD_FILE, key,
                    "key %s: %lld numbers do not divide among %d value heads (ssm.time_step_rank)",
-                   key, (long long)width, d->Hv);
+                   key, (long long)width, s->Hv);
 }
 
-enum status gguf_delta_read(struct model_config *config, const struct gguf *gguf, struct err *err) {
-    struct delta_config *d = &config->delta;
+enum status gguf_state_shape(struct model_config *config, const struct gguf *gguf,
+                             struct err *err) {
+    struct state_config *s = &config->state;
     const struct {
         const char *name;
         int min, max, *out;
     } keys[] = {{"ssm.conv_kernel", 2, MAX_TAPS, &config->taps},
-                {"ssm.group_count", 1, MAX_HEADS, &d->Hk},
-                {"ssm.time_step_rank", 1, MAX_HEADS, &d->Hv},
-                {"ssm.state_size", 1, MAX_WIDTH, &d->dk}};
+                {"ssm.group_count", 1, MAX_HEADS, &s->Hk},
+                {"ssm.time_step_rank", 1, MAX_HEADS, &s->Hv},
+                {"ssm.state_size", 1, MAX_WIDTH, &s->dk}};
     char key[96];
     int64_t value = 0;
     enum status status = STATUS_OK;
-    if (!d->is_used) return STATUS_OK;
     for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++) {
-        delta_key(key, config, keys[i].name);
+        state_key(key, config, keys[i].name);
         status = gguf_int(gguf, key, keys[i].min, keys[i].max, &value, err);
         *keys[i].out = (int)value;
     }
-    if (!status) status = read_value_heads(d, config, gguf, err);
-    delta_key(key, config, "nextn_predict_layers");
+    return status ? status : read_value_heads(s, config, gguf, err);
+}
+
+enum status gguf_delta_read(struct model_config *config, const struct gguf *gguf, struct err *err) {
+    char key[96];
+    int64_t value = 0;
+    if (config->state.kind != STATE_DELTA) return STATUS_OK;
+    enum status status = gguf_state_shape(config, gguf, err);
+    state_key(key, config, "nextn_predict_layers");
     if (!status) status = gguf_int_or(gguf, key, 0, config->L - 1, 0, &value, err);
     if (status) return status;
     config->n_unread_layers = (int)value;
     config->L -= config->n_unread_layers;
     return read_recurrent(config, gguf, err);
+}
+
+enum status gguf_space_read(struct model_config *config, const struct gguf *gguf, struct err *err) {
+    bool is_recurrent = false;
+    if (config->state.kind != STATE_SPACE) return STATUS_OK;
+    config->state.dt_min = 0, config->state.dt_max = INFINITY; /* files have no key for these */
+    for (int i = 0; i < config->L; i++) is_recurrent |= config->layer[i].is_recurrent;
+    return is_recurrent ? gguf_state_shape(config, gguf, err) : STATUS_OK;
 }
 
 /* ---- latent attention ----------------------------------------------------------------------- */

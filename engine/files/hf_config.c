@@ -226,6 +226,12 @@ static enum status read_branches(struct model_config *c, const struct json *root
     return status;
 }
 
+static bool is_recurrent_type(const struct model_config *c, const struct json *type) {
+    if (c->state.kind == STATE_CONV) return json_is_text(type, "conv");
+    if (c->state.kind == STATE_SPACE && json_is_text(type, "mamba")) return true;
+    return json_is_text(type, "linear_attention");
+}
+
 /* Reads the windows. The window counts unless the file turns it off; layer_types lists the layers
  * that have it. */
 static enum status read_windows(struct model_config *c, const struct json *root, struct err *err) {
@@ -249,8 +255,7 @@ static enum status read_windows(struct model_config *c, const struct json *root,
         bool slides = json_is_text(type, "sliding_attention");
         char text[64];
         i++;
-        layer->is_recurrent =
-            c->taps > 0 && json_is_text(type, c->delta.is_used ? "linear_attention" : "conv");
+        layer->is_recurrent = c->taps > 0 && is_recurrent_type(c, type);
         if (layer->is_recurrent) continue;
         if (!slides && !json_is_text(type, "full_attention") && !json_is_text(type, "attention"))
             return err_set(err, STATUS_BAD_FILE, "layer_types",
@@ -367,7 +372,7 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
 
 bool hf_config_has_experts(const struct hf_config *hf) {
     const struct json *value = key_value(hf->text, MOE_KEY);
-    return json_is(value, JSON_BOOL) && value->boolean;
+    return json_true(value) || json_number(key_value(hf->text, "num_local_experts")) > 0;
 }
 
 enum status hf_config_read(struct model_config *config, struct hf_config *hf, struct err *err) {

@@ -183,6 +183,9 @@ enum status hf_encoder_read(struct model_config *config, const struct hf_config 
  * kinds (layer_types) are read. */
 enum status hf_recurrent_read(struct model_config *config, struct hf_config *hf, struct err *err);
 
+/* The same for state spaces: their shape. Does nothing if no layer has one. */
+enum status hf_space_read(struct model_config *config, const struct json *root, struct err *err);
+
 /* Sets the heads of latent attention from its ranks and sizes. Fails with STATUS_BAD_FILE if they
  * are not supported. */
 enum status config_check_latent(struct model_config *config, struct err *err);

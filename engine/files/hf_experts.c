@@ -145,8 +145,8 @@ enum status hf_experts_read(struct model_config *c, const struct json *root, str
                          e->E < MAX_USED_EXPERTS ? e->E : MAX_USED_EXPERTS, &e->n_used, err);
     if (!status) status = key_int_or(root, "moe_intermediate_size", 1, MAX_WIDTH, c->F, &e->F, err);
     if (!status)
-        status =
-            key_int_or(root, "shared_expert_intermediate_size", 0, MAX_WIDTH, 0, &e->F_shared, err);
+        status = key_int_or(root, "shared_expert_intermediate_size|shared_intermediate_size", 0,
+                            MAX_WIDTH, 0, &e->F_shared, err);
     const bool has_groups = e->by_sigmoid || c->latent.is_used;
     if (!status) status = has_groups ? read_groups(c, root, err) : read_ernie(e, root, err);
     if (status) return status;

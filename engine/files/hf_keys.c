@@ -8,6 +8,26 @@
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
+/* Replaces each Infinity outside of strings, which Python writes and JSON lacks, by a number of the
+ * same length. Returns a copy that the caller frees, or NULL if the text has none. */
+static char *without_infinity(const char *text, size_t length) {
+    static const char infinity[] = "Infinity", number[] = "1e308   ";
+    const size_t n = sizeof infinity - 1;
+    bool in_string = false;
+    if (!memmem(text, length, infinity, n)) return NULL;
+    char *copy = mem_alloc(length);
+    memcpy(copy, text, length);
+    for (size_t i = 0; i < length; i++) {
+        if (in_string && copy[i] == '\\')
+            i++;
+        else if (copy[i] == '"')
+            in_string = !in_string;
+        else if (!in_string && length - i >= n && memcmp(copy + i, infinity, n) == 0)
+            memcpy(copy + i, number, n);
+    }
+    return copy;
+}
+
 static enum status text_read(struct json **out, const char *text, size_t length,
                              enum json_type type, struct err *err) {
     static const char mark[] = "\xef\xbb\xbf";
@@ -16,7 +36,10 @@ static enum status text_read(struct json **out, const char *text, size_t length,
         return err_set(err, STATUS_BAD_FILE, NULL,
                        "the file begins with a byte order mark, which JSON does not allow: remove "
                        "its first three bytes");
-    if (json_parse(out, "the file", text, length, err)) {
+    char *finite = without_infinity(text, length);
+    const enum status status = json_parse(out, "the file", finite ? finite : text, length, err);
+    mem_free(finite);
+    if (status) {
         if (err) err->status = STATUS_BAD_FILE;
         return STATUS_BAD_FILE;
     }

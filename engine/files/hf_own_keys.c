@@ -1,7 +1,8 @@
 /* Reads the keys of config.json that only one family has. Falcon: heads, branches and norms; its
  * first models (7B) have one key head, later ones (11B, 40B) the "new decoder architecture". LFM2:
- * short convolutions and the width of MLPs. Qwen3-Next and Qwen3.5: gated delta rules. DeepSeek:
- * latent attention. */
+ * short convolutions and the width of MLPs. Qwen3-Next and Qwen3.5: gated delta rules. Granite 4:
+ * state spaces (Mamba 2). DeepSeek: latent attention. */
+#include <math.h>
 #include <string.h>
 
 #include "engine/files/hf_config.h"
@@ -111,7 +112,7 @@ static enum status read_interval(struct model_config *c, const struct json *root
 }
 
 static enum status read_delta(struct model_config *c, const struct json *root, struct err *err) {
-    struct delta_config *d = &c->delta;
+    struct state_config *d = &c->state;
     const struct {
         const char *key;
         int min, max, usual, *out;
@@ -132,8 +133,96 @@ static enum status read_delta(struct model_config *c, const struct json *root, s
     return status ? status : read_interval(c, root, err);
 }
 
+/* ---- state spaces --------------------------------------------------------------------------- */
+
+/* The size of a head may be "auto" or missing: the inner width divided by the number of heads. */
+static enum status read_space_head(struct model_config *c, const struct json *root,
+                                   struct err *err) {
+    static const char key[] = "mamba_d_head|mamba_head_dim|head_dim";
+    struct state_config *s = &c->state;
+    int expand = 2, inner;
+    if (key_value(root, key) && !json_is_text(key_value(root, key), "auto"))
+        return key_int(root, key, 1, MAX_WIDTH, &s->dv, err);
+    enum status status = key_int_or(root, "mamba_expand|expand", 1, 64, 2, &expand, err);
+    if (!status)
+        status = key_int_or(root, "mamba_d_ssm", 1, 64 * MAX_WIDTH, expand * c->K, &inner, err);
+    if (status) return status;
+    s->dv = inner / s->Hv;
+    if (inner % s->Hv == 0 && s->dv > 0) return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, "mamba_n_heads",
+                   "key mamba_n_heads: %d heads do not divide a width of %d (mamba_expand times "
+                   "hidden_size)",
+                   s->Hv, inner);
+}
+
+/* Returns a limit of time_step_limit. transformers writes infinity as an object. */
+static double limit_of(const struct json *value) {
+    if (json_is(value, JSON_NUMBER)) return value->number;
+    return json_is_text(key_value(value, "__float__"), "Infinity") ? (double)INFINITY : -1;
+}
+
+static enum status read_limits(struct state_config *s, const struct json *root, struct err *err) {
+    static const char key[] = "time_step_limit";
+    const struct json *list = key_value(root, key), *first = json_first(list);
+    s->dt_min = 0, s->dt_max = INFINITY;
+    if (!list) return STATUS_OK;
+    const double min = limit_of(first), max = limit_of(first ? first->next : NULL);
+    if (json_is(list, JSON_ARRAY) && list->n_children == 2 && min >= 0 && min < 1e30 &&
+        max >= min) {
+        s->dt_min = (float)min, s->dt_max = (float)max;
+        return STATUS_OK;
+    }
+    return err_set(err, STATUS_BAD_FILE, key,
+                   "key %s: expected an array of two numbers, the first at least 0 and the second "
+                   "not below it",
+                   key);
+}
+
+/* Refuses biases of the projections, and a convolution without bias. */
+static enum status check_biases(const struct json *root, struct err *err) {
+    const struct {
+        const char *key;
+        bool served;
+    } keys[] = {{"mamba_conv_bias", true},
+                {"use_conv_bias", true},
+                {"mamba_proj_bias", false},
+                {"use_bias", false}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        bool found;
+        enum status status = key_bool_or(root, keys[i].key, keys[i].served, &found, err);
+        if (status) return status;
+        if (found != keys[i].served)
+            return err_set(err, STATUS_BAD_FILE, keys[i].key,
+                           "key %s: only %s is supported in a model with state spaces", keys[i].key,
+                           keys[i].served ? "true" : "false");
+    }
+    return STATUS_OK;
+}
+
+enum status hf_space_read(struct model_config *c, const struct json *root, struct err *err) {
+    struct state_config *s = &c->state;
+    const struct {
+        const char *key;
+        int min, max, *out;
+    } keys[] = {{"mamba_n_heads|mamba_num_heads|num_heads", 1, MAX_HEADS, &s->Hv},
+                {"mamba_n_groups|n_groups", 1, MAX_HEADS, &s->Hk},
+                {"mamba_d_state|ssm_state_size|state_size", 1, MAX_WIDTH, &s->dk}};
+    bool is_recurrent = false;
+    for (int i = 0; i < c->L; i++) is_recurrent |= c->layer[i].is_recurrent;
+    if (!is_recurrent) return STATUS_OK; /* such a model may omit the other keys */
+    enum status status =
+        key_int_or(root, "mamba_d_conv|conv_kernel", 2, MAX_TAPS, c->taps, &c->taps, err);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++)
+        status = key_int(root, keys[i].key, keys[i].min, keys[i].max, keys[i].out, err);
+    if (!status) status = read_space_head(c, root, err);
+    if (!status) status = read_limits(s, root, err);
+    return status ? status : check_biases(root, err);
+}
+
 enum status hf_recurrent_read(struct model_config *config, struct hf_config *hf, struct err *err) {
-    return config->delta.is_used ? read_delta(config, hf->text, err) : read_conv(config, hf, err);
+    if (config->state.kind == STATE_SPACE) return hf_space_read(config, hf->text, err);
+    return config->state.kind == STATE_DELTA ? read_delta(config, hf->text, err)
+                                             : read_conv(config, hf, err);
 }
 
 /* ---- latent attention ----------------------------------------------------------------------- */

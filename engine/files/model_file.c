@@ -124,6 +124,7 @@ enum status model_file_config(struct model_config *config, struct model_file *fi
     if (!file->gguf) return hf_config_read(config, file->hf, err);
     enum status status = gguf_config_read(config, file->gguf, file->path, err);
     if (!status) status = gguf_delta_read(config, file->gguf, err);
+    if (!status) status = gguf_space_read(config, file->gguf, err);
     return status ? status : gguf_encoder_read(config, file->gguf, err);
 }
 

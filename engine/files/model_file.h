@@ -146,8 +146,13 @@ enum status gguf_latent_read(struct model_config *config, const struct gguf *ggu
 enum status gguf_encoder_read(struct model_config *config, const struct gguf *gguf,
                               struct err *err);
 
-/* The same for gated delta rules: their shape, and the layers that have them. */
+/* The same for gated delta rules: their shape, and the layers that have them; and for state
+ * spaces, whose layers are known from the numbers of key-value heads. */
 enum status gguf_delta_read(struct model_config *config, const struct gguf *gguf, struct err *err);
+enum status gguf_space_read(struct model_config *config, const struct gguf *gguf, struct err *err);
+
+/* Reads the shape of the matrices that recurrent layers keep, which both have. */
+enum status gguf_state_shape(struct model_config *config, const struct gguf *gguf, struct err *err);
 
 /* The numeric sampling defaults: their keys in generation_config.json and in GGUF files, and their
  * ranges, which are those of requests. */

@@ -380,7 +380,8 @@ static int64_t scratch_bytes(const struct model_config *info, const struct engin
     int64_t experts = used * ((int64_t)info->K + info->experts.F) + info->experts.E;
     /* outputs of the experts and of the MLP */
     if (info->experts.beside_mlp) experts += ranks * info->K;
-    int64_t gates = info->delta.is_used ? (int64_t)info->H * info->D : 0; /* of attention */
+    int64_t gates =
+        info->state.kind == STATE_DELTA ? (int64_t)info->H * info->D : 0; /* of attention */
     int64_t row = gates + 3 * ranks * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)most.F +
                   experts + latent;
     int64_t read = info->is_encoder ? info->K : info->V;

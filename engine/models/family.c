@@ -23,7 +23,8 @@ static const struct model_family *const families[] = {
     &model_seed_oss, &model_starcoder2, &model_stablelm, &model_cohere2, &model_exaone4,
     &model_mixtral, &model_qwen2moe, &model_qwen3moe, &model_olmoe, &model_granitemoe,
     &model_gpt_oss, &model_glm4_moe, &model_minimax_m2, &model_glm, &model_falcon, &model_gptneox,
-    &model_command_r, &model_granite4, &model_phi, &model_qwen2vl, &model_qwen3vl,
+    &model_command_r, &model_granite4, &model_granite4_experts, &model_phi, &model_qwen2vl,
+    &model_qwen3vl,
     &model_qwen3vlmoe, &model_arcee, &model_nemotron, &model_hunyuan, &model_ernie4_5_moe,
     &model_apertus, &model_bert, &model_roberta, &model_gemma_embedding, &model_nomic,
     &model_modern, &model_jina, &model_lfm2, &model_lfm2_moe, &model_qwen35, &model_qwen35moe,
@@ -76,7 +77,8 @@ static enum status refuse_architecture(bool in_gguf, const char *name, struct er
     return err_set(err, STATUS_BAD_FILE, key,
                    "key %s: the architecture \"%s\" is not supported; docs/models.md lists the %d "
                    "families that are",
-                   key, name, N_FAMILIES - 2); /* gemma4 and deepseek2 are one family each */
+                   key, name,
+                   N_FAMILIES - 3); /* gemma4, granitehybrid and deepseek2 are one each */
 }
 
 static enum status find_family(const struct model_family **out, const struct model_file *file,
@@ -154,8 +156,8 @@ static void begin(struct model_config *config, const struct model_file *file,
                                     .residual_scale = 1,
                                     .logit_scale = 1};
     config->norms_heads_last = family->norms_heads_last, config->taps = family->taps;
-    config->delta.is_used = family->has_delta;
-    config->delta.tiles = family->tiles_heads && in_gguf;
+    config->state.kind = family->states;
+    config->state.tiles = family->tiles_heads && in_gguf;
     begin_encoder(config, family);
     if (!in_gguf) config->roles |= family->folder.roles;
     if (!in_gguf) begin_folder(config, &family->folder);

@@ -336,9 +336,9 @@ static void check_shape(struct matching *m, struct weight *weight, enum role rol
         weight->groups = heads.G;
         memcpy(weight->group_rows, rows, sizeof rows);
     }
-    bool is_delta = role == ROLE_DELTA_NORM; /* its gains are whole in all files */
+    bool is_delta = role == ROLE_STATE_NORM; /* its gains are whole in all files */
     weight->adds_one = style->adds_one && n_dims == 1 && !info->is_bias && !is_delta;
-    weight->is_log = role == ROLE_DELTA_DECAY;
+    weight->is_log = role == ROLE_STATE_DECAY;
 }
 
 static void note_missing(struct matching *m, enum role role, int layer, int piece) {

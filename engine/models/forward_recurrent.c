@@ -1,15 +1,17 @@
 /* DESIGN: recurrent layers, in place of attention. They keep a state per sequence.
  *
  *     short convolution   attn_out = out * conv(in * x'), with in, out and x' of norm(x)
+ *     state space         x, B, C = SiLU(conv(products of norm(x))); z, dt = products of norm(x)
+ *                         attn_out = norm(space(x, B, C, dt) * SiLU(z))
  *     gated delta rule    q, k, v = SiLU(conv(products of norm(x))); z, b, dt = products of norm(x)
  *                         attn_out = norm(rule(q, k, v, b, dt)) * SiLU(z)
  *
  * Their products use the buffers of attention:
  *
- *     buffer      short convolution    gated delta rule
- *     q           in                   q, k and v of all heads
- *     k           out                  z
- *     v           x'                   b of all rows, then dt of all rows
+ *     buffer      short convolution    gated delta rule                       state space
+ *     q           in                   q, k and v of all heads                x, B and C
+ *     k           out                  z                                      z
+ *     v           x'                   b of all rows, then dt of all rows     dt
  */
 #include <assert.h>
 
@@ -40,16 +42,16 @@ static void short_conv(struct model *model, int layer, int M, struct kv_cache *c
 }
 
 static struct delta_rule rule_of(const struct model *model, const struct tensors *t) {
-    const struct delta_config *d = &model->part.delta;
+    const struct state_config *d = &model->part.state;
     return (struct delta_rule){.Hk = d->Hk,
                                .Hv = d->Hv,
                                .dk = d->dk,
                                .dv = d->dv,
                                .tiles = d->tiles,
                                .state_first = config_conv_floats(&model->part),
-                               .decay = t->vec[ROLE_DELTA_DECAY],
-                               .dt_bias = t->vec[ROLE_DELTA_DT_BIAS],
-                               .gain = t->vec[ROLE_DELTA_NORM],
+                               .decay = t->vec[ROLE_STATE_DECAY],
+                               .dt_bias = t->vec[ROLE_STATE_DT_BIAS],
+                               .gain = t->vec[ROLE_STATE_NORM],
                                .epsilon = model->config.norm_epsilon};
 }
 
@@ -62,7 +64,7 @@ static void delta_rule(struct model *model, int layer, int M, struct kv_cache *c
     const struct linear linear[] = {
         linear_of(t, ROLE_DELTA_QKV, N_ROLES), linear_of(t, ROLE_DELTA_Z, N_ROLES),
         linear_of(t, ROLE_DELTA_B, N_ROLES), linear_of(t, ROLE_DELTA_DT, N_ROLES)};
-    const struct short_conv conv = {m->C, m->taps, t->vec[ROLE_DELTA_CONV], NULL};
+    const struct short_conv conv = {m->C, m->taps, t->vec[ROLE_STATE_CONV], NULL};
     const struct delta_rule rule = rule_of(model, t);
     const struct delta_rows rows = {a->q, a->k, a->v, a->v + (size_t)M * (size_t)rule.Hv};
     const int at = m->layer[layer].n_recurrent;
@@ -75,15 +77,55 @@ static void delta_rule(struct model *model, int layer, int M, struct kv_cache *c
     TIME_OP(b, OP_DELTA_RULE, compute->delta_rule(b, a->attn_out, &rows, cache, at, &rule));
 }
 
+static struct state_space space_of(const struct model *model, const struct tensors *t) {
+    const struct state_config *s = &model->part.state;
+    return (struct state_space){.Hk = s->Hk,
+                                .Hv = s->Hv,
+                                .dk = s->dk,
+                                .dv = s->dv,
+                                .state_first = config_conv_floats(&model->part),
+                                .decay = t->vec[ROLE_STATE_DECAY],
+                                .dt_bias = t->vec[ROLE_STATE_DT_BIAS],
+                                .skip = t->vec[ROLE_SPACE_SKIP],
+                                .dt_min = s->dt_min,
+                                .dt_max = s->dt_max,
+                                .gain = t->vec[ROLE_STATE_NORM],
+                                .epsilon = model->config.norm_epsilon,
+                                .norms_first = s->norms_first};
+}
+
+static void state_space(struct model *model, int layer, int M, struct kv_cache *cache) {
+    struct backend *b = model->backend;
+    const struct model_config *m = &model->part;
+    const struct tensors *t = &model->layers[layer];
+    struct model_activations *a = &model->act;
+    const struct norm norm = norm_of_layer(model, t);
+    const struct linear linear[] = {linear_of(t, ROLE_SPACE_XBC, N_ROLES),
+                                    linear_of(t, ROLE_SPACE_Z, N_ROLES),
+                                    linear_of(t, ROLE_SPACE_DT, N_ROLES)};
+    const struct short_conv conv = {m->C, m->taps, t->vec[ROLE_STATE_CONV],
+                                    t->vec[ROLE_SPACE_CONV_BIAS]};
+    const struct state_space space = space_of(model, t);
+    const struct space_rows rows = {a->q, a->k, a->v};
+    const int at = m->layer[layer].n_recurrent;
+    assert(conv.w && conv.bias && linear[2].w && space.decay && space.skip);
+    TIME_OP(b, OP_MATMUL,
+            compute->matmul(b, (float *const[]){a->q, a->k, a->v}, a->x, &norm, linear, 3, M));
+    TIME_OP(b, OP_SHORT_CONV, compute->short_conv(b, a->q, NULL, NULL, a->q, cache, at, &conv));
+    TIME_OP(b, OP_STATE_SPACE, compute->state_space(b, a->attn_out, &rows, cache, at, &space));
+}
+
 void recurrent_layer(struct model *model, int layer, int M, struct kv_cache *cache) {
     assert(model->part.layer[layer].is_recurrent && cache);
-    (model->part.delta.is_used ? delta_rule : short_conv)(model, layer, M, cache);
+    static void (*const kinds[])(struct model *, int, int, struct kv_cache *) = {
+        [STATE_CONV] = short_conv, [STATE_DELTA] = delta_rule, [STATE_SPACE] = state_space};
+    kinds[model->part.state.kind](model, layer, M, cache);
 }
 
 struct linear recurrent_output(const struct model *model, int layer) {
     const struct tensors *t = &model->layers[layer];
-    const bool is_delta = model->part.delta.is_used;
-    assert(t->w[is_delta ? ROLE_DELTA_OUT : ROLE_CONV_OUT]);
-    return is_delta ? ending_of(model, t, ROLE_DELTA_OUT, N_ROLES)
-                    : ending_of(model, t, ROLE_CONV_OUT, ROLE_CONV_OUT_BIAS);
+    const bool has_matrices = model->part.state.kind != STATE_CONV;
+    assert(t->w[has_matrices ? ROLE_STATE_OUT : ROLE_CONV_OUT]);
+    return has_matrices ? ending_of(model, t, ROLE_STATE_OUT, N_ROLES)
+                        : ending_of(model, t, ROLE_CONV_OUT, ROLE_CONV_OUT_BIAS);
 }

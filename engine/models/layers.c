@@ -97,13 +97,19 @@ static enum status check_kinds(const struct model_config *config, struct err *er
                    MAX_WINDOWS, MAX_WINDOWS);
 }
 
-/* Checks the heads of a delta rule against the kernels. */
-static enum status check_delta(const struct model_config *config, struct err *err) {
-    const struct delta_config *d = &config->delta;
-    if (config->C == 0 || !d->is_used) return STATUS_OK;
+/* Checks the matrices of recurrent layers against the kernels. */
+static enum status check_matrices(const struct model_config *config, struct err *err) {
+    const struct state_config *d = &config->state;
+    if (config->C == 0 || d->kind == STATE_CONV) return STATUS_OK;
     if (d->Hv % d->Hk == 0 && d->dk <= MAX_DELTA_HEAD && d->dv <= MAX_DELTA_HEAD &&
         d->dv % DELTA_QUANTUM == 0)
         return STATUS_OK;
+    if (d->kind == STATE_SPACE)
+        return err_set(err, STATUS_BAD_FILE, "mamba_n_heads",
+                       "the state space has %d groups with states of %d numbers and %d heads of "
+                       "%d, which is not supported: groups must divide heads, states and heads "
+                       "have at most %d numbers, and those of heads a multiple of %d",
+                       d->Hk, d->dk, d->Hv, d->dv, MAX_DELTA_HEAD, DELTA_QUANTUM);
     return err_set(err, STATUS_BAD_FILE, "linear_num_value_heads",
                    "the gated delta rule has %d key heads of %d numbers and %d value heads of %d, "
                    "which is not supported: key heads must divide value heads, heads have at most "
@@ -113,9 +119,9 @@ static enum status check_delta(const struct model_config *config, struct err *er
 
 /* Returns the channels of a recurrent layer; 0: too many. */
 static int count_channels(const struct model_config *config) {
-    const struct delta_config *d = &config->delta;
+    const struct state_config *d = &config->state;
     int64_t channels = 2 * (int64_t)d->Hk * d->dk + (int64_t)d->Hv * d->dv;
-    if (!d->is_used) return config->K;
+    if (d->kind == STATE_CONV) return config->K;
     return channels <= MAX_WIDTH ? (int)channels : 0;
 }
 
@@ -130,24 +136,25 @@ static enum status number_recurrent(struct model_config *config, struct err *err
     config->C = n > 0 ? count_channels(config) : 0;
     if (n == 0) config->taps = 0;
     if (n > 0 && config->C == 0)
-        return err_set(err, STATUS_BAD_FILE, "linear_num_value_heads",
-                       "%d key heads of %d numbers and %d value heads of %d have together more "
-                       "than %d channels",
-                       config->delta.Hk, config->delta.dk, config->delta.Hv, config->delta.dv,
-                       MAX_WIDTH);
+        return err_set(
+            err, STATUS_BAD_FILE,
+            config->state.kind == STATE_SPACE ? "mamba_n_heads" : "linear_num_value_heads",
+            "%d key heads of %d numbers and %d value heads of %d have together more "
+            "than %d channels",
+            config->state.Hk, config->state.dk, config->state.Hv, config->state.dv, MAX_WIDTH);
     if (n < config->L && (n == 0 || (config->window == 0 && config->n_readers == 0)))
         return STATUS_OK;
     return err_set(err, STATUS_BAD_FILE, "layer_types",
                    "%d of %d layers are %s: expected at least one layer of attention, "
                    "and neither windows nor shared keys in the others",
-                   n, config->L, config->delta.is_used ? "recurrent" : "convolutions");
+                   n, config->L, config->state.kind == STATE_CONV ? "convolutions" : "recurrent");
 }
 
 enum status layers_finish(struct model_config *config, struct err *err) {
     assert(config->n_readers < config->L);
     spread_window(config);
     enum status status = number_recurrent(config, err);
-    if (!status) status = check_delta(config, err);
+    if (!status) status = check_matrices(config, err);
     if (!status) status = find_sources(config, err);
     for (int i = 0; i < config->L && !status; i++) {
         struct layer_config *layer = &config->layer[i];
@@ -193,7 +200,7 @@ static enum status check_groups(const struct expert_config *e, struct err *err) 
 
 enum status layers_check_experts(struct model_config *config, struct err *err) {
     struct expert_config *experts = &config->experts;
-    bool has_shared = config_has(config, ROLE_SHARED_UP);
+    bool has_shared = config_has(config, ROLE_SHARED_UP) || config_has(config, ROLE_SHARED_GATE_UP);
     int n_dense = config_dense_layers(config);
     if (!experts->is_used) return STATUS_OK;
     if (n_dense == config->L)

@@ -246,6 +246,8 @@ static enum status load_tensors(const struct loader *l, struct tensors *out, int
             status = load_experts(l, out, role, layer);
         else if (role_info(role)->of_heads)
             status = load_head_gains(l, out, role, layer);
+        else if (role_info(role)->is_flat)
+            status = load_flat(l, out, role, layer);
         else if (role_info(role)->of_taps)
             status = load_taps(l, out, role, layer);
         else if (role_info(role)->of_latents)

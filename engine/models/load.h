@@ -32,6 +32,9 @@ enum status load_experts(const struct loader *l, struct tensors *out, enum role 
 /* Loads the weights of a short convolution, [C][taps] in the file, as [taps][C]. */
 enum status load_taps(const struct loader *l, struct tensors *out, enum role role, int layer);
 
+/* Loads a vector that files may store with two dimensions. */
+enum status load_flat(const struct loader *l, struct tensors *out, enum role role, int layer);
+
 /* Loads the matrices of the heads of latent attention: a tensor of 3 dimensions for the keys,
  * another one for the values, or ROLE_KV_B with both. */
 enum status load_latents(const struct loader *l, struct tensors *out, enum role role, int layer);

@@ -1,6 +1,7 @@
 /* Loads tensors whose layout in files is not that of the model. Experts: the matrices of a layer's
  * experts become one matrix per role. In the file they may be one tensor, one per expert, or two
- * roles in one tensor. Convolutions: the weights are turned. Latent attention: the matrices of
+ * roles in one tensor. Vectors of states may have two dimensions. Convolutions: the weights are
+ * turned. Latent attention: the matrices of
  * heads are taken apart, and those of keys are turned. */
 #include <assert.h>
 #include <stdlib.h>
@@ -191,6 +192,22 @@ enum status load_taps(const struct loader *l, struct tensors *out, enum role rol
     status = load_rows(l, out, role, &source);
     mem_free(rows);
     return status;
+}
+
+enum status load_flat(const struct loader *l, struct tensors *out, enum role role, int layer) {
+    const int N = role_extent(&l->model->config, role_info(role)->N, layer);
+    char name[ROLE_NAME_BYTES];
+    role_name(name, role, layer);
+    const struct weight *found = weights_lookup(l->weights, name);
+    struct weight flat;
+    struct source source = {.weight = &flat, .N = N};
+    if (found && found->n_elements == N && dtype_block_elements((int)found->type) == 1) {
+        flat = *found;
+        flat.n_dims = 1, flat.dim[0] = N, flat.dim[1] = 1;
+        return load_rows(l, out, role, &source);
+    }
+    enum status status = weights_vector(l->weights, name, N, &source.weight, l->err);
+    return status ? status : load_rows(l, out, role, &source);
 }
 
 /* ---- latent attention ----------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* The keys of gated delta rules in GGUF files: each wrong one is named at the start. The tests
- * change the bytes of a key in a tiny model's file. */
+/* The keys of gated delta rules and state spaces in GGUF files: each wrong one is named at the
+ * start. The tests change the bytes of a key in a tiny model's file. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +29,16 @@ static const struct {
     {FILE_OF("qwen3_5"), "qwen35.ssm.inner_size", 0, "expected 1 to 1048576, found 0"},
     {FILE_OF("qwen3_5"), "qwen35.block_count", 3, "expected a flag for each of 3 layers"},
     {FILE_OF("qwen3_next"), "qwen3next.ssm.group_count", 3, "blk.0."},
+    {FILE_OF("granite4_h"), "granitehybrid.ssm.conv_kernel", 1, "expected 2 to 8, found 1"},
+    {FILE_OF("granite4_h"), "granitehybrid.ssm.conv_kernel", 3, "blk.0.ssm_conv1d.weight"},
+    {FILE_OF("granite4_h"), "granitehybrid.ssm.group_count", 3, "groups must divide heads"},
+    {FILE_OF("granite4_h"), "granitehybrid.ssm.group_count", 1, "blk.0.ssm_in.weight"},
+    {FILE_OF("granite4_h"), "granitehybrid.ssm.time_step_rank", 5, "do not divide among 5"},
+    {FILE_OF("granite4_h"), "granitehybrid.ssm.time_step_rank", 8, "a multiple of 16"},
+    {FILE_OF("granite4_h"), "granitehybrid.ssm.time_step_rank", 2, "blk.0.ssm_in.weight"},
+    {FILE_OF("granite4_h"), "granitehybrid.ssm.state_size", 300, "at most 256 numbers"},
+    {FILE_OF("granite4_h"), "granitehybrid.ssm.inner_size", 0, "expected 1 to 1048576, found 0"},
+    {FILE_OF("granite4_h_moe"), "granitehybrid.expert_used_count", 9, "expected 1 to 6, found 9"},
     {FILE_OF("qwen3_5_moe"), "qwen35moe.expert_used_count", 9, "expected 1 to 6, found 9"},
 };
 enum { N_BROKEN = sizeof broken / sizeof *broken };
@@ -85,9 +95,9 @@ START_TEST(keys_are_the_shape_of_the_rule) {
     ck_assert_int_eq(
         model_config_read(&config, &(struct model_file){.path = file, .gguf = gguf}, &err),
         STATUS_OK);
-    ck_assert(config.delta.is_used && config.delta.tiles && config.taps == 4);
-    ck_assert(config.delta.Hk == 2 && config.delta.Hv == 6 && config.delta.dk == 16);
-    ck_assert(config.delta.dv == 16 && config.C == 160 && config.rope.D_rope == 4);
+    ck_assert(config.state.kind == STATE_DELTA && config.state.tiles && config.taps == 4);
+    ck_assert(config.state.Hk == 2 && config.state.Hv == 6 && config.state.dk == 16);
+    ck_assert(config.state.dv == 16 && config.C == 160 && config.rope.D_rope == 4);
     ck_assert_int_eq(config_recurrent_layers(&config), 3);
     ck_assert(config.layer[0].is_recurrent && !config.layer[1].is_recurrent);
     ck_assert_int_eq(config_state_floats(&config), 3 * 160 + 6 * 16 * 16);

@@ -135,6 +135,10 @@ static const char *const models[] = {
     "folders/qwen3_5_moe",
     "families/qwen3_next.gguf",
     "folders/qwen3_next",
+    "families/granite4_h.gguf",
+    "folders/granite4_h",
+    "families/granite4_h_moe.gguf",
+    "folders/granite4_h_moe",
     "folders/deepseek_v3",
     "folders/deepseek_v2",
     "folders/deepseek_v2_lite",
@@ -171,8 +175,8 @@ static const char *const models[] = {
 };
 enum {
     N_MODELS = sizeof models / sizeof *models,
-    N_ONE_RANK = 43,
-    N_RECURRENT = 10,
+    N_ONE_RANK = 47,
+    N_RECURRENT = 14,
     N_LATENT = 9,
     N_NARROW = 16,
     N_PACKED = 23

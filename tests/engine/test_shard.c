@@ -203,7 +203,7 @@ START_TEST(fused_tensors_have_their_parts) {
         ck_assert_int_eq(rows, role_extent(&six_heads, whole->N, 0));
         n_fused++;
     }
-    ck_assert_int_eq(n_fused, 16);
+    ck_assert_int_eq(n_fused, 18);
 }
 END_TEST
 

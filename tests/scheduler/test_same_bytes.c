@@ -78,6 +78,9 @@ static const struct variety {
     {"qwen3_5", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/qwen3_5.gguf"},
     {"qwen3_5_moe", .kv_dtype = KV_DTYPE_FLOAT16, .file = "tests/vectors/folders/qwen3_5_moe"},
     {"qwen3_next", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/folders/qwen3_next"},
+    {"granite4_h", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/granite4_h.gguf"},
+    {"granite4_h_moe", .kv_dtype = KV_DTYPE_FLOAT16,
+     .file = "tests/vectors/folders/granite4_h_moe"},
     {"deepseek_v3", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/deepseek_v3.gguf"},
     {"deepseek_v2", .kv_dtype = KV_DTYPE_Q8_0, .file = "tests/vectors/folders/deepseek_v2"},
     {"glm4_moe_lite", .kv_dtype = KV_DTYPE_FLOAT16, .file = "tests/vectors/folders/glm4_moe_lite"},
@@ -123,7 +126,8 @@ static struct request_set *set_of(int i) {
                                     .long_prompt = v->file ? FILE_LENGTH * 2 / 3 : LONG_PROMPT,
                                     .longest = v->file ? FILE_LENGTH / 2 : LONG_PROMPT,
                                     .searches = !v->file || strstr(v->file, "lfm2") ||
-                                                strstr(v->file, "qwen3_5.gguf"),
+                                                strstr(v->file, "qwen3_5.gguf") ||
+                                                strstr(v->file, "granite4_h.gguf"),
                                     .mirostat = true,
                                     .reads = true};
     request_set_init(sets[i], (uint64_t)i + 1, ASKED, NULL, 0);

@@ -446,7 +446,28 @@ def glm4_moe_lite():
         **{**LATENT, "num_attention_heads": 5, "num_key_value_heads": 5, "v_head_dim": 32, "qk_nope_head_dim": 24, "kv_lora_rank": 64}))
 
 
-FAMILIES = {"deepseek_v3": deepseek_v3, "deepseek_v2": deepseek_v2, "deepseek_v2_lite": deepseek_v2_lite, "glm4_moe_lite": glm4_moe_lite,
+def granite4_h_of(kinds, **more):
+    """Granite 4's hybrid models. kinds: a letter per layer, m for a state space and a for attention."""
+    types = [{"m": "linear_attention", "a": "full_attention"}[kind] for kind in kinds]
+    return transformers.GraniteMoeHybridForCausalLM(transformers.GraniteMoeHybridConfig(**{
+        **SMALL, "rms_norm_eps": 1e-5, "pad_token_id": 0, "tie_word_embeddings": True, "embedding_multiplier": 2.0,
+        "residual_multiplier": 0.6, "attention_multiplier": 0.25, "logits_scaling": 0.5, "num_local_experts": 0,
+        "shared_intermediate_size": 48, "mamba_n_heads": 4, "mamba_n_groups": 2, "mamba_d_state": 16, "mamba_chunk_size": 16,
+        "position_embedding_type": None, "num_hidden_layers": len(kinds), "layer_types": types, **more}))
+
+
+def granite4_h():
+    """Two groups of B and C; the first and the last layer are recurrent."""
+    return granite4_h_of("mamm")
+
+
+def granite4_h_moe():
+    """Experts beside a shared MLP, three taps, and heads of different sizes from the state's."""
+    return granite4_h_of("mma", num_local_experts=6, num_experts_per_tok=3, intermediate_size=16, shared_intermediate_size=32,
+                         mamba_n_heads=2, mamba_n_groups=1, mamba_d_state=20, mamba_d_conv=3, tie_word_embeddings=False)
+
+
+FAMILIES = {"granite4_h": granite4_h, "granite4_h_moe": granite4_h_moe, "deepseek_v3": deepseek_v3, "deepseek_v2": deepseek_v2, "deepseek_v2_lite": deepseek_v2_lite, "glm4_moe_lite": glm4_moe_lite,
             "lfm2": lfm2, "lfm2_moe": lfm2_moe, "qwen3_5": qwen3_5, "qwen3_5_moe": qwen3_5_moe, "qwen3_next": qwen3_next, "falcon": falcon, "falcon_40b": falcon_40b, "gptneox": gptneox, "gptneox_sequential": gptneox_sequential,
             "qwen2_5_vl": qwen2_5_vl, "qwen3_vl": qwen3_vl, "qwen3_vl_moe": qwen3_vl_moe,
             "qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,

@@ -16,6 +16,7 @@ import math
 import pathlib
 
 import gguf
+import space_files
 import torch
 import transformers
 from family_models import CONTEXT, FAMILIES, SHORT_CONTEXT, V
@@ -337,6 +338,7 @@ DEEPSEEK = {**NAMES["glm4moe"], "post_attention_layernorm": "ffn_norm", "self_at
 LATENT = ("deepseek_v3", "deepseek_v2", "deepseek_v2_lite", "glm4_moe_lite")
 NAMES.update({name: DEEPSEEK for name in LATENT})
 ARCHITECTURES.update({name: "deepseek2" for name in LATENT})
+ARCHITECTURES.update(space_files.ARCHITECTURES)
 NEOX = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "attention.query_key_value": "attn_qkv",
         "attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"}
 FALCON = {**NEOX, "self_attention.query_key_value": "attn_qkv", "self_attention.dense": "attn_output", "ln_mlp": "attn_norm",
@@ -440,6 +442,9 @@ def add_qkvz(writer, name, data, c):
 def add_tensors(writer, family, model):
     for name, p in model.named_parameters():  # a tied head is not a separate parameter
         data = p.data
+        if family in space_files.NAMES:
+            space_files.add_space_tensor(writer, family, name, data, model.config)
+            continue
         if ".visual." in name:  # converters write a file of its own
             continue
         if ".experts." in name:
@@ -604,6 +609,9 @@ def add_delta_keys(writer, family, c):
 
 def add_keys(writer, family, c):
     writer.add_name(f"tiny {family}")
+    if family in space_files.NAMES:
+        space_files.add_space_keys(writer, family, c)
+        return
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(c.hidden_size)
     writer.add_block_count(c.num_hidden_layers)

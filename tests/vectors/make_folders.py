@@ -12,6 +12,7 @@ or without, a config.json as transformers up to version 4 wrote it or as later o
 """
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -351,6 +352,16 @@ def kimi_k2():
         routed_scaling_factor=2.827, norm_topk_prob=True, rope_parameters=family_models.YARN, **latent))
 
 
+def granite4_h():
+    """Limits that steps reach, positions that rotate, and four groups."""
+    return family_models.granite4_h_of("ammma", position_embedding_type="rope", mamba_n_groups=4, mamba_d_state=12,
+                                       time_step_limit=(0.5, 0.9), tie_word_embeddings=False)
+
+
+def granite4_h_moe():
+    return family_models.granite4_h_of("amm", num_local_experts=4, num_experts_per_tok=2, intermediate_size=16, shared_intermediate_size=16)
+
+
 # ---- changes to a folder ------------------------------------------------------------------------------------
 
 def edit_json(path, edit):
@@ -579,6 +590,19 @@ def finish_granite4(folder):
     edit_json(folder / "config.json", lambda config: config.update(layer_types=["attention"] * len(config["layer_types"])))
 
 
+def finish_granite4_h(folder):
+    """The published spellings: kinds of layers, and a limit that is not JSON."""
+    path = folder / "config.json"
+    names = {"full_attention": "attention", "linear_attention": "mamba"}
+    edit_json(path, lambda config: config.update(layer_types=[names.get(kind, kind) for kind in config["layer_types"]]))
+    path.write_text(re.sub(r'{\s*"__float__": "Infinity"\s*}', "Infinity", path.read_text()))
+
+
+def finish_granite4_h_moe(folder):
+    finish_granite4_h(folder)
+    edit_json(folder / "config.json", lambda config: config.update(mamba_d_head="auto"))
+
+
 def finish_minimax_m2(folder):
     """As published: the rotated part as a number of dimensions, and a key for the norms of heads."""
     def edit(config):
@@ -652,6 +676,8 @@ FOLDERS = {
     "qwen3_5": (qwen3_5, torch.bfloat16, "1GB", finish_delta),
     "qwen3_5_moe": (qwen3_5_moe, torch.bfloat16, "1GB", finish_delta),
     "qwen3_next": (qwen3_next, torch.bfloat16, "1GB", finish_delta),
+    "granite4_h": (granite4_h, torch.bfloat16, "1GB", finish_granite4_h),
+    "granite4_h_moe": (granite4_h_moe, torch.bfloat16, "1GB", finish_granite4_h_moe),
     "llama": (llama, torch.float32, "60KB", finish_llama),
     "mistral": (mistral, torch.bfloat16, "1GB", None),
     "ministral3": (ministral3, torch.bfloat16, "1GB", finish_ministral3),

@@ -100,13 +100,13 @@ struct model_family {
     bool norms_values;   /* heads of values go through a norm without gains */
     /* of layers without a window, if config.json does not state it; 0: as in other layers */
     int head_size;
-    int taps;            /* usual length of its short convolutions; 0: it has none */
-    bool has_delta;      /* they are those of gated delta rules */
-    bool tiles_heads;    /* GGUF files tile the value heads of these */
-    bool may_not_rotate; /* a GGUF file may turn positions off */
-    bool has_latents;    /* latent attention */
-    bool by_sigmoid;     /* experts are chosen and weighed by sigmoids; see struct experts */
-    bool ties;           /* the head is the embedding if config.json lacks "tie_word_embeddings" */
+    int taps;               /* usual length of its short convolutions; 0: it has none */
+    enum state_kind states; /* what its recurrent layers keep beside them */
+    bool tiles_heads;       /* GGUF files tile the value heads of these */
+    bool may_not_rotate;    /* a GGUF file may turn positions off */
+    bool has_latents;       /* latent attention */
+    bool by_sigmoid;        /* experts are chosen and weighed by sigmoids; see struct experts */
+    bool ties; /* the head is the embedding if config.json lacks "tie_word_embeddings" */
     struct folder_style folder;
     /* The last step of reading a config: computes values that depend on several keys, and refuses
      * unsupported models. NULL: nothing to do. */
@@ -164,11 +164,17 @@ struct model_family {
 /* Layers with a gated delta rule instead of attention, and attention with gated outputs. */
 #define ROLES_DELTA                                                                                \
     (ROLE_BIT(ROLE_DELTA_QKV) | ROLE_BIT(ROLE_DELTA_Z) | ROLE_BIT(ROLE_DELTA_B) |                  \
-     ROLE_BIT(ROLE_DELTA_DT) | ROLE_BIT(ROLE_DELTA_CONV) | ROLE_BIT(ROLE_DELTA_DECAY) |            \
-     ROLE_BIT(ROLE_DELTA_DT_BIAS) | ROLE_BIT(ROLE_DELTA_NORM) | ROLE_BIT(ROLE_DELTA_OUT))
+     ROLE_BIT(ROLE_DELTA_DT) | ROLE_BIT(ROLE_STATE_CONV) | ROLE_BIT(ROLE_STATE_DECAY) |            \
+     ROLE_BIT(ROLE_STATE_DT_BIAS) | ROLE_BIT(ROLE_STATE_NORM) | ROLE_BIT(ROLE_STATE_OUT))
 #define ROLES_GATED_ATTENTION                                                                      \
     (ROLE_BIT(ROLE_ATTN_NORM) | ROLE_BIT(ROLE_Q_GATED) | ROLE_BIT(ROLE_K) | ROLE_BIT(ROLE_V) |     \
      ROLE_BIT(ROLE_O) | ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM))
+
+/* Layers with a state space instead of attention. */
+#define ROLES_SPACE                                                                                \
+    (ROLE_BIT(ROLE_SPACE_IN) | ROLE_BIT(ROLE_SPACE_CONV_BIAS) | ROLE_BIT(ROLE_SPACE_SKIP) |        \
+     ROLE_BIT(ROLE_STATE_CONV) | ROLE_BIT(ROLE_STATE_DECAY) | ROLE_BIT(ROLE_STATE_DT_BIAS) |       \
+     ROLE_BIT(ROLE_STATE_NORM) | ROLE_BIT(ROLE_STATE_OUT))
 
 /* Norms that config.json enables by "use_qk_norm". */
 #define ROLES_QK_NORM (ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM))
@@ -208,9 +214,10 @@ extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gp
     model_gemma2, model_gemma3, model_qwen2vl, model_qwen3vl, model_gemma4, model_granite,
     model_olmo2, model_ernie4_5, model_seed_oss, model_glm4, model_exaone4, model_starcoder2,
     model_stablelm, model_cohere2, model_mistral, model_mistral3, model_opt, model_phi3,
-    model_smollm3, model_gemma4_experts, model_glm, model_command_r, model_granite4, model_phi,
-    model_falcon, model_gptneox, model_arcee, model_nemotron, model_hunyuan, model_apertus,
-    model_lfm2, model_lfm2_moe, model_qwen3next, model_qwen35, model_qwen35moe;
+    model_smollm3, model_gemma4_experts, model_glm, model_command_r, model_granite4,
+    model_granite4_experts, model_phi, model_falcon, model_gptneox, model_arcee, model_nemotron,
+    model_hunyuan, model_apertus, model_lfm2, model_lfm2_moe, model_qwen3next, model_qwen35,
+    model_qwen35moe;
 extern const struct model_family model_deepseek2, model_deepseek_v2, model_deepseek_v3,
     model_glm4_moe_lite; /* deepseek.c */
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,

@@ -139,12 +139,23 @@ static const struct role_info table[N_ROLES] = {
                          2,
                          {ROLE_DELTA_B, ROLE_DELTA_DT},
                          .is_float32 = true},
-    [ROLE_DELTA_CONV] = {"ssm_conv1d.weight", "linear_attn.conv1d.weight", VECTOR(TAPS_C, NONE),
+    [ROLE_SPACE_IN] = {"ssm_in.weight",
+                       "mamba.in_proj.weight",
+                       MATRIX(SPACE_IN, K, NONE),
+                       3,
+                       {ROLE_SPACE_Z, ROLE_SPACE_XBC, ROLE_SPACE_DT}},
+    [ROLE_SPACE_Z] = {"ssm_z.weight", NULL, MATRIX(HV_DV, K, NONE)},
+    [ROLE_SPACE_XBC] = {"ssm_xbc.weight", NULL, MATRIX(C, K, NONE)},
+    [ROLE_SPACE_DT] = {"ssm_dt.weight", NULL, MATRIX(HV, K, NONE)},
+    [ROLE_SPACE_CONV_BIAS] = {"ssm_conv1d.bias", "mamba.conv1d.bias", BIAS(C, NONE)},
+    [ROLE_SPACE_SKIP] = {"ssm_d", "mamba.D", VECTOR(HV, NONE), .is_flat = true},
+    [ROLE_STATE_CONV] = {"ssm_conv1d.weight", "linear_attn.conv1d.weight", VECTOR(TAPS_C, NONE),
                          .of_taps = true},
-    [ROLE_DELTA_DECAY] = {"ssm_a", "linear_attn.A_log", BIAS(HV, NONE)},
-    [ROLE_DELTA_DT_BIAS] = {"ssm_dt.bias", "linear_attn.dt_bias", BIAS(HV, NONE)},
-    [ROLE_DELTA_NORM] = {"ssm_norm.weight", "linear_attn.norm.weight", VECTOR(DV, NONE)},
-    [ROLE_DELTA_OUT] = {"ssm_out.weight", "linear_attn.out_proj.weight", MATRIX(K, HV_DV, NONE)},
+    [ROLE_STATE_DECAY] = {"ssm_a", "linear_attn.A_log", BIAS(HV, NONE), .is_flat = true},
+    [ROLE_STATE_DT_BIAS] = {"ssm_dt.bias", "linear_attn.dt_bias", BIAS(HV, NONE)},
+    [ROLE_STATE_NORM] = {"ssm_norm.weight", "linear_attn.norm.weight", VECTOR(STATE_NORM, NONE),
+                         .is_flat = true},
+    [ROLE_STATE_OUT] = {"ssm_out.weight", "linear_attn.out_proj.weight", MATRIX(K, HV_DV, NONE)},
     [ROLE_ATTN_POST_NORM] = {"post_attention_norm.weight", "post_attention_layernorm.weight",
                              VECTOR(K, NONE)},
     [ROLE_FFN_NORM] = {"ffn_norm.weight", "post_attention_layernorm.weight", VECTOR(K, NONE)},
@@ -226,6 +237,11 @@ static const struct role_info table[N_ROLES] = {
                           MATRIX(F_SHARED, K, OUTPUTS)},
     [ROLE_SHARED_UP] = {"ffn_up_shexp.weight", "mlp.shared_expert.up_proj.weight",
                         MATRIX(F_SHARED, K, OUTPUTS)},
+    [ROLE_SHARED_GATE_UP] = {"ffn_gate_up_shexp.weight",
+                             "shared_mlp.input_linear.weight",
+                             MATRIX(2F_SHARED, K, OUTPUTS),
+                             2,
+                             {ROLE_SHARED_GATE, ROLE_SHARED_UP}},
     [ROLE_SHARED_DOWN] = {"ffn_down_shexp.weight", "mlp.shared_expert.down_proj.weight",
                           MATRIX(K, F_SHARED, INPUTS)},
     [ROLE_SHARED_ROUTER] = {"ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight",
@@ -282,6 +298,27 @@ static int latent_extent(const struct model_config *config, enum extent extent) 
     }
 }
 
+/* The dimensions of the matrices that recurrent layers keep. */
+static int state_extent(const struct model_config *config, enum extent extent) {
+    const struct state_config *state = &config->state;
+    switch (extent) {
+    case EXTENT_HV:
+        return state->Hv;
+    case EXTENT_2HV:
+        return 2 * state->Hv;
+    case EXTENT_STATE_NORM:
+        return state->dv * (state->kind == STATE_SPACE ? state->Hv : 1);
+    case EXTENT_HV_DV:
+        return state->Hv * state->dv;
+    case EXTENT_SPACE_IN:
+        return config->C + state->Hv * (state->dv + 1);
+    case EXTENT_C_Z:
+        return config->C + state->Hv * state->dv;
+    default:
+        return latent_extent(config, extent);
+    }
+}
+
 int role_extent(const struct model_config *config, enum extent extent, int layer) {
     const struct kv_heads heads = config_heads(config, layer < 0 ? 0 : layer);
     const struct latent_config *latent = &config->latent;
@@ -329,6 +366,8 @@ int role_extent(const struct model_config *config, enum extent extent, int layer
         return 2 * config->experts.F;
     case EXTENT_F_SHARED:
         return config->experts.F_shared;
+    case EXTENT_2F_SHARED:
+        return 2 * config->experts.F_shared;
     case EXTENT_C:
         return config->C;
     case EXTENT_3C:
@@ -337,23 +376,13 @@ int role_extent(const struct model_config *config, enum extent extent, int layer
         return config->taps * config->C;
     case EXTENT_2Q:
         return 2 * config->H * heads.D;
-    case EXTENT_HV:
-        return config->delta.Hv;
-    case EXTENT_2HV:
-        return 2 * config->delta.Hv;
-    case EXTENT_DV:
-        return config->delta.dv;
-    case EXTENT_HV_DV:
-        return config->delta.Hv * config->delta.dv;
-    case EXTENT_C_Z:
-        return config->C + config->delta.Hv * config->delta.dv;
     default:
-        return latent_extent(config, extent);
+        return state_extent(config, extent);
     }
 }
 
 int role_groups(const struct model_config *config, enum role role, int layer, int rows[MAX_PARTS]) {
-    const struct delta_config *delta = &config->delta;
+    const struct state_config *delta = &config->state;
     const int each = delta->Hk > 0 ? delta->Hv / delta->Hk : 0,
               D = config_heads(config, layer < 0 ? 0 : layer).D;
     const int of_heads[] = {D, D}, of_b[] = {each, each},
@@ -380,7 +409,7 @@ bool config_may_have_in(const struct model_config *config, enum role role, int l
          is_of_experts = role >= ROLE_ROUTER;
     if (role_is_of_layer(role) != (layer >= 0)) return false;
     if (layer < 0) return true;
-    bool is_of_conv = role >= ROLE_CONV_IN && role <= ROLE_DELTA_OUT,
+    bool is_of_conv = role >= ROLE_CONV_IN && role <= ROLE_STATE_OUT,
          is_of_heads = role >= ROLE_Q && role <= ROLE_SINKS;
     if (config->layer[layer].is_recurrent ? is_of_heads : is_of_conv) return false;
     if (role == ROLE_V && config->layer[layer].values_are_keys) return false;

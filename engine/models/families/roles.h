@@ -92,12 +92,18 @@ enum role {
     ROLE_DELTA_QKVZ, /* both in one tensor, grouped by key head; loaded as two */
     ROLE_DELTA_B,
     ROLE_DELTA_DT,
-    ROLE_DELTA_B_DT,  /* the same */
-    ROLE_DELTA_CONV,  /* as ROLE_CONV */
-    ROLE_DELTA_DECAY, /* -exp(A_log); folders store A_log */
-    ROLE_DELTA_DT_BIAS,
-    ROLE_DELTA_NORM,
-    ROLE_DELTA_OUT,
+    ROLE_DELTA_B_DT, /* the same */
+    ROLE_SPACE_IN,   /* for a state space: z, then x, B and C, then dt; loaded as three */
+    ROLE_SPACE_Z,
+    ROLE_SPACE_XBC,
+    ROLE_SPACE_DT,
+    ROLE_SPACE_CONV_BIAS,
+    ROLE_SPACE_SKIP,
+    ROLE_STATE_CONV,  /* of both, and the following: as ROLE_CONV */
+    ROLE_STATE_DECAY, /* -exp(A_log); folders store A_log */
+    ROLE_STATE_DT_BIAS,
+    ROLE_STATE_NORM,
+    ROLE_STATE_OUT,
     ROLE_ATTN_POST_NORM,
     ROLE_FFN_NORM,
     /* the norm before the MLP, in GGUF files that call it a norm after attention; loaded as
@@ -140,6 +146,7 @@ enum role {
     ROLE_EXPERTS_DOWN_BIAS,
     ROLE_SHARED_GATE, /* for the shared expert's MLP */
     ROLE_SHARED_UP,
+    ROLE_SHARED_GATE_UP, /* both in one tensor, in this order; loaded as two */
     ROLE_SHARED_DOWN,
     ROLE_SHARED_ROUTER, /* for the shared expert's weight */
     N_ROLES,
@@ -177,15 +184,17 @@ enum extent {
     EXTENT_F_EXPERT,
     EXTENT_2F_EXPERT,
     EXTENT_F_SHARED,
+    EXTENT_2F_SHARED,
     EXTENT_C, /* channels of a recurrent layer */
     EXTENT_3C,
     EXTENT_TAPS_C,
     EXTENT_2Q,
-    EXTENT_HV, /* value heads of a delta rule */
+    EXTENT_HV, /* value heads of a delta rule, or heads of a state space */
     EXTENT_2HV,
-    EXTENT_DV,
+    EXTENT_STATE_NORM, /* gains of the norm of its outputs */
     EXTENT_HV_DV,
     EXTENT_C_Z, /* its channels and their gates */
+    EXTENT_SPACE_IN,
 };
 
 /* The division of a tensor among ranks. */
@@ -214,6 +223,7 @@ struct role_info {
     bool of_experts;
     bool of_heads;   /* one vector per head; in a folder one tensor each, as for experts */
     bool of_latents; /* a matrix per head, in GGUF files as a third dimension, or ROLE_KV_B */
+    bool is_flat;    /* a vector that files may store with two dimensions */
     bool of_taps;    /* a row of `taps` numbers per channel, in folders with a dimension of 1 */
     bool is_float32; /* the backend always stores it in float32 */
 };
