@@ -41,6 +41,9 @@ void request_unqueue(struct scheduler *s, struct request *request) {
     if (!request->is_counted) return;
     int requests = atomic_fetch_sub(&s->inbox.queued_requests, 1);
     int tokens = atomic_fetch_sub(&s->inbox.queued_tokens, request->n_prompt);
+    struct share_queue *own = &s->inbox.by_share[request->share];
+    atomic_fetch_sub(&own->requests, 1);
+    atomic_fetch_sub(&own->tokens, request->n_prompt);
     assert(requests >= 1 && tokens >= request->n_prompt);
     pace_note(&s->stats.queue_pace, now_ns());
 }
@@ -187,9 +190,14 @@ void cancel_wanted(struct scheduler *s) {
     }
 }
 
+void request_end(struct scheduler *s, struct request *request, enum finish finish) {
+    assert(request->n_live > 0);
+    end_flagged(s, request, true, finish);
+}
+
 void end_everything(struct scheduler *s, enum finish finish) {
     list_each_removable(node, &s->requests)
-        end_flagged(s, list_entry(node, struct request, node), true, finish);
+        request_end(s, list_entry(node, struct request, node), finish);
 }
 
 /* ---- a device that has failed --------------------------------------------------------------- */

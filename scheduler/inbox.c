@@ -18,11 +18,13 @@ void inbox_init(struct scheduler *s) {
     pthread_mutex_init(&s->inbox.mutex, NULL);
     pthread_cond_init(&s->inbox.changed, NULL);
     list_init(&s->inbox.arrived);
+    s->inbox.by_share = mem_calloc((size_t)s->shares.n, sizeof *s->inbox.by_share);
 }
 
 void inbox_free(struct scheduler *s) {
     pthread_mutex_destroy(&s->inbox.mutex);
     pthread_cond_destroy(&s->inbox.changed);
+    mem_free(s->inbox.by_share);
 }
 
 /* ---- from any thread ------------------------------------------------------------------------ */
@@ -122,6 +124,20 @@ static enum status inbox_refuse_full(const struct scheduler *s, struct err *err)
                    s->config.max_queued_requests, s->config.max_queued_tokens);
 }
 
+/* Counts a request as queued. The caller must hold the mutex. */
+static void inbox_count(struct inbox *inbox, const struct request *request) {
+    struct share_queue *own = &inbox->by_share[request->share];
+    if (!request->is_counted) return;
+    bool is_first = atomic_load(&inbox->queued_requests) == 0;
+    if (is_first) inbox->queue_since_ns = now_ns();
+    if (is_first || request->priority > inbox->last_priority)
+        inbox->last_priority = request->priority;
+    atomic_fetch_add(&inbox->queued_requests, 1);
+    atomic_fetch_add(&inbox->queued_tokens, request->n_prompt);
+    atomic_fetch_add(&own->requests, 1);
+    atomic_fetch_add(&own->tokens, request->n_prompt);
+}
+
 static enum status inbox_put(struct scheduler *s, struct request *request, struct err *err) {
     struct inbox *inbox = &s->inbox;
     if (inbox->stopping) return err_set(err, STATUS_UNAVAILABLE, NULL, "The server is stopping.");
@@ -131,11 +147,7 @@ static enum status inbox_put(struct scheduler *s, struct request *request, struc
     if (atomic_load(&inbox->live_sequences) == 0) inbox->busy_since_ns = now_ns();
     assert(request->share >= 0 && request->share < s->shares.n);
     request->arrival = inbox->n_arrivals++;
-    if (request->is_counted) {
-        if (atomic_load(&inbox->queued_requests) == 0) inbox->queue_since_ns = now_ns();
-        atomic_fetch_add(&inbox->queued_requests, 1);
-        atomic_fetch_add(&inbox->queued_tokens, request->n_prompt);
-    }
+    inbox_count(inbox, request);
     atomic_fetch_add(&inbox->live_sequences, request->n);
     list_append(&inbox->arrived, &request->node);
     pthread_cond_signal(&inbox->changed);
@@ -160,6 +172,8 @@ enum status scheduler_submit(struct scheduler *s, struct generation *generation,
     enum status status = scheduler_check_fits(s, generation, err);
     if (status != STATUS_OK) return status;
     if (!has_room_for(s, generation)) return with_retry(s, inbox_refuse_full(s, err), err);
+    status = deadline_check(s, generation, err);
+    if (status != STATUS_OK) return status;
     bool drafts = drafter_guesses(&s->drafter) && generation->max_drafts > 0;
     struct request *request = request_new(generation, s->config.max_model_len, s->config.block_size,
                                           s->config.prefix_caching, drafts ? &s->drafter : NULL);
@@ -206,6 +220,7 @@ void inbox_take(struct scheduler *s) {
         list_remove(&s->inbox.arrived, node);
         struct request *request = list_entry(node, struct request, node);
         list_append(&s->requests, &request->node);
+        deadline_note(s, request->generation);
         request->sequence[0].state = SEQUENCE_WAITING;
         restore_blocks(s, request);
         shares_arrive(&s->shares, request->share);
@@ -234,6 +249,7 @@ void inbox_publish(struct scheduler *s) {
     s->stats.window_blocks_used = windows->n - windows->n_free - windows->n_idle;
     pthread_mutex_lock(&s->inbox.mutex);
     s->inbox.published = s->stats;
+    deadline_publish(s);
     if (s->inbox.view_wanted) view_fill(s);
     pthread_mutex_unlock(&s->inbox.mutex);
 }

@@ -20,6 +20,11 @@
 #include "scheduler/plan/step_cost.h"
 #include "scheduler/scheduler.h"
 
+/* The queued requests of a share, as queued_requests and queued_tokens. */
+struct share_queue {
+    _Atomic int requests, tokens;
+};
+
 /* State that other threads access. */
 struct inbox {
     pthread_mutex_t mutex; /* guards the fields before `cancels` */
@@ -31,12 +36,15 @@ struct inbox {
     struct scheduler_stats published;
     bool view_wanted, view_made; /* asked for; made, and not yet copied */
     struct scheduler_view view;
-    uint64_t busy_since_ns;      /* now_ns() when work last arrived in an idle scheduler */
-    uint64_t queue_since_ns;     /* now_ns() when a request last arrived in an empty queue */
-    _Atomic bool cancels;        /* a flag was set since the engine thread last checked */
-    _Atomic int queued_requests; /* requests that have never run, in the inbox or waiting */
-    _Atomic int queued_tokens;   /* prompt tokens of these requests */
-    _Atomic int live_sequences;  /* sequences that have not ended */
+    uint64_t busy_since_ns;       /* now_ns() when work last arrived in an idle scheduler */
+    uint64_t queue_since_ns;      /* now_ns() when a request last arrived in an empty queue */
+    int last_priority;            /* the largest priority since then */
+    struct queue_cost cost;       /* of prompts that wait */
+    struct share_queue *by_share; /* [shares.n] */
+    _Atomic bool cancels;         /* a flag was set since the engine thread last checked */
+    _Atomic int queued_requests;  /* requests that have never run, in the inbox or waiting */
+    _Atomic int queued_tokens;    /* prompt tokens of these requests */
+    _Atomic int live_sequences;   /* sequences that have not ended */
     _Atomic bool stepping;
 };
 
@@ -62,6 +70,7 @@ struct scheduler {
     struct swap_space swap;
     struct list waiting, running; /* of sequences, in order; swapped ones wait */
     struct list requests;         /* all live requests */
+    uint64_t next_deadline_ns;    /* no live request is late before it */
     struct shares shares;
     struct plan plan;
     struct lookup_config lookup;
@@ -154,6 +163,24 @@ void end_search(struct scheduler *scheduler, struct request *request, enum finis
 /* Ends the choices whose flags are set; ends all choices with `finish`. */
 void cancel_wanted(struct scheduler *scheduler);
 void end_everything(struct scheduler *scheduler, enum finish finish);
+
+/* Ends all choices of a request. */
+void request_end(struct scheduler *scheduler, struct request *request, enum finish finish);
+
+/* ---- deadline.c ------------------------------------------------------------------------------ */
+
+/* Can the generation meet its deadline? If not, returns STATUS_OVERLOADED. Any thread. */
+enum status deadline_check(struct scheduler *scheduler, const struct generation *generation,
+                           struct err *err);
+
+/* Publishes the cost of prompts. The caller must hold the inbox's mutex. */
+void deadline_publish(struct scheduler *scheduler);
+
+/* A generation has arrived. */
+void deadline_note(struct scheduler *scheduler, const struct generation *generation);
+
+/* Ends the requests whose deadlines have passed. */
+void deadline_end_late(struct scheduler *scheduler, uint64_t now);
 
 /* ---- restore.c: blocks of a store ------------------------------------------------------------ */
 

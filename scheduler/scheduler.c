@@ -117,6 +117,7 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
     list_init(&s->waiting);
     list_init(&s->running);
     list_init(&s->requests);
+    s->next_deadline_ns = UINT64_MAX;
     shares_init(&s->shares, max_int(config->n_shares, 1),
                 config->n_shares > 0 ? config->share_weights : NULL);
     plan_init(&s->plan, s->max_seqs, config->n_blocks, s->shares.n);
@@ -264,6 +265,7 @@ bool scheduler_step(struct scheduler *s) {
     s->part_began_ns = now_ns();
     inbox_take(s);
     cancel_wanted(s);
+    deadline_end_late(s, s->part_began_ns);
     bool submitted = submit_next(s, s->part_began_ns);
     if (s->n_in_flight == s->port.in_flight || (!submitted && s->n_in_flight > 0)) commit_oldest(s);
     sample_newest(s);

@@ -20,6 +20,7 @@ enum finish {
     FINISH_COMPLETE,  /* no token can follow; the token is part of the text */
     FINISH_LENGTH,    /* max_tokens, or the maximum length of the model */
     FINISH_CANCELLED, /* on request, or the server is stopping */
+    FINISH_TIMEOUT,   /* its deadline has passed */
     FINISH_STUCK,     /* no token is allowed by both the grammar and the sampling settings */
     FINISH_NO_MEMORY, /* memory ran out while the grammar was followed */
     FINISH_ERROR,     /* a bug: only this request ends; or the device has failed: all end */
@@ -137,8 +138,9 @@ enum status scheduler_check_fits(const struct scheduler *scheduler,
 /* Submits a generation. Any thread. If it fails, it fails immediately and keeps nothing. Fails with
  * STATUS_INVALID_REQUEST if the generation can never fit (code context_length_exceeded, or the KV
  * memory is too small; the message has both numbers), with STATUS_OVERLOADED if the queue is full
- * (the error has the seconds of scheduler_retry_s), and with STATUS_UNAVAILABLE if memory is
- * lacking, the scheduler is stopping or the device has failed. */
+ * (the error has the seconds of scheduler_retry_s) or the deadline cannot be met (code
+ * deadline_unreachable), and with STATUS_UNAVAILABLE if memory is lacking, the scheduler is
+ * stopping or the device has failed. */
 enum status scheduler_submit(struct scheduler *scheduler, struct generation *generation,
                              struct err *err);
 

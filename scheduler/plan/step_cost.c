@@ -149,3 +149,19 @@ int step_cost_rows_in(const struct step_cost *cost, const struct step_shape *sha
     if (left <= 0) return 0;
     return left < each * INT_MAX ? (int)(left / each) : INT_MAX;
 }
+
+/* ---- queues --------------------------------------------------------------------------------- */
+
+void step_cost_queue(const struct step_cost *cost, int decode_rows, int rows,
+                     struct queue_cost *out) {
+    assert(decode_rows >= 0 && rows >= 1);
+    *out = (struct queue_cost){.per_row = cost->prefill.known ? cost->prefill.per_row : 0,
+                               .per_token = cost->known ? (double)cost->ns[1] : 0,
+                               .decodes = decode_rows > 0 ? decodes_ns(cost, decode_rows) : 0,
+                               .rows = rows};
+}
+
+double queue_cost_ns(const struct queue_cost *cost, double rows, int tokens) {
+    double steps = cost->decodes > 0 ? ceil(rows / cost->rows) : 0;
+    return rows * cost->per_row + steps * cost->decodes + tokens * cost->per_token;
+}

@@ -52,6 +52,22 @@ void step_cost_note_prefill(struct step_cost *cost, const struct step_shape *sha
 int step_cost_rows_in(const struct step_cost *cost, const struct step_shape *shape, int from,
                       float target_ns);
 
+/* The cost of prompts that wait, for estimates beside the engine thread. Zero: not known. */
+struct queue_cost {
+    double per_row;   /* ns of a prompt row */
+    double per_token; /* ns of a step with one decode */
+    double decodes;   /* ns of the decodes in a step that computes prompts; 0: without decodes */
+    int rows;         /* prompt rows in such a step */
+};
+
+/* Sets the cost while decode_rows rows of each step belong to sequences that decode, and `rows` to
+ * prompts. */
+void step_cost_queue(const struct step_cost *cost, int decode_rows, int rows,
+                     struct queue_cost *out);
+
+/* Returns the ns of computing prompt rows, and then tokens one by one. */
+double queue_cost_ns(const struct queue_cost *cost, double rows, int tokens);
+
 /* Returns the estimate for a step of 1..MAX_COST_ROWS rows. */
 static inline float step_cost_ns(const struct step_cost *cost, int rows) {
     return cost->ns[rows];

@@ -79,8 +79,10 @@ struct generation {
     int adapter;
     bool is_admitted;     /* part of an admitted request: the queue's limits do not apply */
     uint64_t received_ns; /* now_ns() when the request was received */
-    void *owner;          /* for the server */
-    const char *name;     /* for people who watch the batch (scheduler_look); or NULL */
+    /* now_ns() after which its choices end with FINISH_TIMEOUT; 0: no deadline */
+    uint64_t deadline_ns;
+    void *owner;      /* for the server */
+    const char *name; /* for people who watch the batch (scheduler_look); or NULL */
     /* Set by any thread: all choices end with FINISH_CANCELLED within a step. */
     _Atomic bool cancelled;
     /* bit i set: choice i ends (the server found a stop string) */
