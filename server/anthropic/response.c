@@ -37,7 +37,7 @@ struct ending {
 
 static void write_ending(struct buf *out, const struct ending *ending) {
     const char *reason = "end_turn";
-    if (ending->finish_reason && strcmp(ending->finish_reason, "length") == 0)
+    if (api_is_cut(ending->finish_reason)) /* it cannot say that a deadline has passed */
         reason = "max_tokens";
     else if (ending->stop_string)
         reason = "stop_sequence";

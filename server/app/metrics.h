@@ -55,7 +55,8 @@ struct metrics {
     struct histogram histograms[N_HISTOGRAMS];
     struct http_count http[MAX_HTTP_COUNTS]; /* [n_http] in the order of the first request */
     int n_http;
-    uint64_t finished_stop, finished_length, finished_abort, finished_error;
+    uint64_t finished_stop, finished_length, finished_abort, finished_timeout, finished_error;
+    uint64_t refused_deadline; /* of refused_overload: requests that could not be in time */
     uint64_t http_requests[6]; /* by status class, index status / 100 */
     uint64_t refused_overload;
     uint64_t answer_ns; /* the loop's time for converting tokens to text and sending it */

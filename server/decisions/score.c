@@ -15,6 +15,7 @@ static const struct field rows[] = {
     {"instruction", FIELD_STRING, FIELD_NOT_STORED},
     {"cache_salt", FIELD_STRING, FIELD_NOT_STORED, .copied_to = "cache_salt"},
     {"priority", FIELD_INT, FIELD_NOT_STORED, 0, INT32_MIN, INT32_MAX, .copied_to = "priority"},
+    {"deadline_ms", FIELD_INT, FIELD_NOT_STORED, 0, 1, MAX_DEADLINE_MS, .copied_to = "deadline_ms"},
     {"request_id", FIELD_STRING, FIELD_NOT_STORED, .copied_to = "request_id"},
 };
 

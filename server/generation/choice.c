@@ -126,7 +126,7 @@ static void finish(struct choice *choice, const struct api_request *request, con
         message_parser_add(choice->parser, choice->text.data, choice->text.length,
                            &choice->message);
         buf_clear(&choice->text);
-        bool is_cut = strcmp(reason, "length") == 0;
+        bool is_cut = strcmp(reason, "length") == 0 || strcmp(reason, "timeout") == 0;
         (is_cut ? message_parser_cut : message_parser_finish)(choice->parser, &choice->message);
         drop_thoughts(choice, request);
     }
@@ -204,7 +204,10 @@ enum choice_change choice_add(struct choice *choice, const struct prompt_run *ru
     assert(event->kind == EVENT_END && event->finish != FINISH_NONE);
     stop_matcher_finish(&choice->stops, &choice->text);
     detokenizer_finish(&choice->detokenizer, &choice->text);
-    finish(choice, run->job->request, event->finish == FINISH_LENGTH ? "length" : "abort");
+    finish(choice, run->job->request,
+           event->finish == FINISH_LENGTH    ? "length"
+           : event->finish == FINISH_TIMEOUT ? "timeout"
+                                             : "abort");
     return CHOICE_ENDED;
 }
 

@@ -34,6 +34,11 @@ static void end_failed(struct generation_job *job) {
     end(job);
 }
 
+static void err_late(struct err *err) {
+    err_set(err, STATUS_TIMEOUT, "deadline_ms", "The deadline passed before the answer was ready.");
+    snprintf(err->code, sizeof err->code, "deadline_exceeded");
+}
+
 static void fail(struct generation_job *job, enum finish finish) {
     struct app *app = job->app;
     assert(!job->err.status);
@@ -41,6 +46,8 @@ static void fail(struct generation_job *job, enum finish finish) {
         job->err = app->failure;
     else if (finish == FINISH_NO_MEMORY)
         err_out_of_memory(&job->err);
+    else if (finish == FINISH_TIMEOUT)
+        err_late(&job->err);
     else if (finish == FINISH_STUCK)
         err_set(&job->err, STATUS_INVALID_REQUEST, job->request->grammar.field,
                 "No next token is allowed: 'allowed_token_ids', 'bad_words' or 'min_tokens' forbid "
@@ -158,12 +165,21 @@ static bool may_submit(const struct generation_job *job) {
     return job->n_running == 0 || job->n_reading < (int64_t)STEPS_READ_AT_ONCE * step;
 }
 
+/* Returns the time after which the job ends, from the earlier of the two deadlines; 0: never. */
+static uint64_t deadline_of(const struct generation_job *job, uint64_t received_ns) {
+    int body = job->request->deadline_ms, header = job->deadline_ms;
+    int ms = body > 0 && header > 0 ? min_int(body, header) : max_int(body, header);
+    assert(ms >= 0 && ms <= MAX_DEADLINE_MS);
+    return ms > 0 ? received_ns + (uint64_t)ms * 1000000 : 0;
+}
+
 /* Submits the next prompts of an API that reads. They belong to an admitted request, so the queue's
  * limits do not apply to them. */
 static void submit_more(struct generation_job *job) {
     while (!job->cancelled && !job->err.status && may_submit(job)) {
         struct generation *g = &job->prompts[job->n_submitted].generation;
         g->received_ns = job->prompts[0].generation.received_ns;
+        g->deadline_ns = deadline_of(job, g->received_ns);
         g->is_admitted = job->n_submitted > 0 || job->past;
         if (scheduler_submit(job->app->scheduler, g, &job->err)) return;
         job->n_reading += g->n_prompt;
@@ -204,7 +220,9 @@ static void returned(struct generation_job *job, const struct generation *g) {
     if (job->listener->on_idle) job->listener->on_idle(job);
 }
 
-static bool is_failure(enum finish finish) {
+/* An answer of an API that reads is whole, or an error. */
+static bool is_failure(const struct generation_job *job, enum finish finish) {
+    if (finish == FINISH_TIMEOUT) return job->api->reads != NULL;
     return finish == FINISH_ERROR || finish == FINISH_STUCK || finish == FINISH_NO_MEMORY;
 }
 
@@ -214,11 +232,12 @@ void job_event(const struct event *event) {
     bool last = event->last;
     assert(job->n_running > 0 && event->choice >= 0 && event->choice < job->request->n_generated);
     adapter_begins(job);
+    job->is_late |= event->finish == FINISH_TIMEOUT;
     if (job->cancelled || job->n_open == 0) {
         if (event->finish != FINISH_NONE && choice_drop(&run->choices[event->choice])) {
             job->app->metrics.finished_abort++;
         }
-    } else if (is_failure(event->finish)) {
+    } else if (is_failure(job, event->finish)) {
         fail(job, event->finish);
     } else if (event->kind == EVENT_PROMPT_TOKEN) {
         add_prompt_token(run, event);
@@ -242,6 +261,7 @@ enum status job_submit(struct generation_job *job, uint64_t received_ns) {
     for (int i = 0; i < job->n_prompts && !job->api->reads && !job->err.status; i++) {
         struct generation *g = &job->prompts[i].generation;
         g->received_ns = received_ns;
+        g->deadline_ns = deadline_of(job, received_ns);
         g->is_admitted = job->past != NULL;
         if (!scheduler_submit(job->app->scheduler, g, &job->err)) job->n_running++;
     }

@@ -118,6 +118,8 @@ struct generation_job {
     bool is_counted, has_begun;     /* in the adapter's counts: with the scheduler; first token */
     struct api_key *key;            /* of its client, or NULL; the app's */
     uint64_t key_salt[2];           /* the key's salt in the prefix cache; zero: the default salt */
+    int deadline_ms;                /* of the header X-Deadline-Ms; 0: none */
+    bool is_late;                   /* its deadline has ended a choice */
     bool cancelled;                 /* further events are dropped */
     int n_prompts;
     struct prompt_run *prompts;
@@ -284,6 +286,11 @@ bool job_is_abandoned(struct generation_job *job);
 /* Submits all prompts to the scheduler. On failure, sets job->err and cancels the submitted ones;
  * on_idle follows if n_running is above 0. */
 enum status job_submit(struct generation_job *job, uint64_t received_ns);
+
+/* Has the prepared request a deadline, in its body or its header? */
+static inline bool job_has_deadline(const struct generation_job *job) {
+    return job->deadline_ms > 0 || job->request->deadline_ms > 0;
+}
 
 /* Handles an event of a generation whose owner is a job's prompt_run. */
 void job_event(const struct event *event);

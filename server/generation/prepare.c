@@ -380,6 +380,14 @@ static enum status check_priority(struct generation_job *job) {
                    key->best_priority, job->request->priority);
 }
 
+/* Receipts are verified by computing the answer again, in any time. */
+static enum status check_timed(struct generation_job *job) {
+    if (!job->request->receipt || !job_has_deadline(job)) return STATUS_OK;
+    return err_set(&job->err, STATUS_INVALID_REQUEST, "deadline_ms",
+                   "An answer with a receipt must not depend on time: leave out the deadline, or "
+                   "'receipt'.");
+}
+
 /* A promise of an earlier process keeps its id and time. */
 static void use_past(struct generation_job *job) {
     struct api_request *request = job->request;
@@ -435,6 +443,7 @@ static enum job_progress read_body(struct generation_job *job, struct json *body
     memcpy(job->id, request->id, sizeof job->id);
     if (job->api->state_size > 0) job->state = mem_calloc(1, job->api->state_size);
     if (refuse_text(job, &job->err) || check_priority(job)) return JOB_PREPARED;
+    if (check_timed(job)) return JOB_PREPARED;
     if (job_forbid(job, &job->err) || job_find_breakers(job, &job->err)) return JOB_PREPARED;
     set_format(job);
     if (!job->api->reads) prompt_list_ignored(job->app->engine, request, &job->ignored);

@@ -129,8 +129,9 @@ void job_end_record(struct generation_job *job) {
     if (tape_is_on(&job->tape)) tape_end(&job->tape, &job->receipt.text);
 }
 
+/* An answer that its deadline has cut is not the answer to the request. */
 void job_save_record(struct generation_job *job) {
-    if (tape_is_on(&job->tape)) recorder_add(job->app->recorder, &job->tape);
+    if (tape_is_on(&job->tape) && !job->is_late) recorder_add(job->app->recorder, &job->tape);
 }
 
 /* Errors of the server, such as a full queue, do not belong to the request. */

@@ -217,8 +217,10 @@ static void note_choice_end(struct reply *reply, const struct prompt_run *run,
                             const struct choice *choice) {
     struct metrics *metrics = &reply->job.app->metrics;
     int n = choice->n_tokens, longest = 0;
-    if (strcmp(choice->finish_reason, "abort") == 0) {
-        metrics->finished_abort++;
+    bool is_late = strcmp(choice->finish_reason, "timeout") == 0;
+    if (is_late || strcmp(choice->finish_reason, "abort") == 0) {
+        metrics->finished_timeout += is_late;
+        metrics->finished_abort += !is_late;
         return;
     }
     if (strcmp(choice->finish_reason, "stop") == 0)
@@ -337,6 +339,7 @@ static void begin(struct async_request *async) {
     if (!job->err.status) reply_promise(reply);
     if (!job->err.status) job_submit(job, received_ns);
     app->metrics.refused_overload += job->err.status == STATUS_OVERLOADED;
+    app->metrics.refused_deadline += strcmp(job->err.code, "deadline_unreachable") == 0;
     for (int i = 0; i < job->n_prompts && !job->err.status; i++) {
         metrics_observe(&app->metrics, HISTOGRAM_N, job->request->n);
         metrics_observe(&app->metrics, HISTOGRAM_MAX_TOKENS, job->prompts[i].generation.max_tokens);
@@ -401,12 +404,33 @@ static struct reply *reply_new(struct app *app, const struct api *api) {
     return reply;
 }
 
+/* Reads the header X-Deadline-Ms; 0: it is absent. */
+static enum status read_deadline(const struct http_request *http, int *ms, struct err *err) {
+    const char *text = http_header(http, "X-Deadline-Ms");
+    *ms = 0;
+    if (!text) return STATUS_OK;
+    size_t n = strspn(text, "0123456789");
+    if (n > 0 && n <= 8 && text[n] == 0) *ms = (int)strtol(text, NULL, 10);
+    if (*ms >= 1 && *ms <= MAX_DEADLINE_MS) return STATUS_OK;
+    return err_set(err, STATUS_INVALID_REQUEST, "X-Deadline-Ms",
+                   "The header X-Deadline-Ms must be a number of 1 to %d; got '%.20s'.",
+                   MAX_DEADLINE_MS, text);
+}
+
 void reply_start(struct app *app, struct http_request *http, const struct api *api) {
     struct idempotent_request asked = {.text = ""};
+    struct err err;
+    int deadline_ms;
+    if (read_deadline(http, &deadline_ms, &err)) {
+        respond_error(app, http, &err, NULL);
+        http_release(http);
+        return;
+    }
     if (app->promises && repeat_answer(app, http, api, &asked)) return;
     struct reply *reply = reply_new(app, api);
     reply->idempotent = asked;
     if (asked.text[0]) list_append(&app->promises->preparing, &reply->idempotent.node);
+    reply->job.deadline_ms = deadline_ms;
     reply->job.key = auth_key(app, http);
     reply->counts_key = reply->job.key != NULL;
     if (reply->job.key) key_begin(reply->job.key, now_ns());

@@ -104,6 +104,12 @@ void reply_promise(struct reply *reply) {
     struct generation_job *job = &reply->job;
     struct promise_parts parts = {.reply = reply};
     job->is_promised = is_wanted(reply) || reply->is_restored;
+    if (is_wanted(reply) && job_has_deadline(job)) {
+        err_set(&job->err, STATUS_INVALID_REQUEST, "deadline_ms",
+                "An answer that is kept must not depend on time: leave out the deadline, or the "
+                "header Idempotency-Key, or set 'store' to false.");
+        return;
+    }
     if (is_wanted(reply)) {
         size_t bytes = job->body.length;
         struct answer_share share = {0};

@@ -43,8 +43,8 @@ static void write_tail(struct buf *out, const struct api_answer *answer, const c
         buf_puts(out, ",\"done\":true,\"done_reason\":\"load\"}");
         return;
     }
-    bool is_length = finish_reason && strcmp(finish_reason, "length") == 0;
-    buf_printf(out, ",\"done\":true,\"done_reason\":\"%s\"", is_length ? "length" : "stop");
+    buf_printf(out, ",\"done\":true,\"done_reason\":\"%s\"",
+               api_is_cut(finish_reason) ? finish_reason : "stop");
     buf_printf(out, ",\"total_duration\":%llu,\"load_duration\":0",
                (unsigned long long)(usage->prompt_ns + usage->generation_ns));
     buf_printf(out, ",\"prompt_eval_count\":%d,\"prompt_eval_duration\":%llu", usage->prompt_tokens,

@@ -54,6 +54,7 @@ static const struct field fields[] = {
     {"add_special_tokens", FIELD_BOOL, IN(add_special_tokens), 1},
     {"user", FIELD_STRING, FIELD_NOT_STORED},
     {"priority", FIELD_INT, IN(priority), 0, INT32_MIN, INT32_MAX},
+    {"deadline_ms", FIELD_INT, IN(deadline_ms), 0, 1, MAX_DEADLINE_MS},
     {"request_id", FIELD_STRING, FIELD_NOT_STORED, .check = check_request_id},
     {"cache_salt", FIELD_STRING, FIELD_NOT_STORED, .check = check_cache_salt},
 };

@@ -214,6 +214,7 @@ enum status check_constraint(struct parse *parse, const char *name, const struct
         {"return_token_ids", FIELD_BOOL, IN(return_token_ids)},                                    \
         {"user", FIELD_STRING, FIELD_NOT_STORED},                                                  \
         {"priority", FIELD_INT, IN(priority), 0, INT32_MIN, INT32_MAX},                            \
+        {"deadline_ms", FIELD_INT, IN(deadline_ms), 0, 1, MAX_DEADLINE_MS},                        \
         {"request_id", FIELD_STRING, FIELD_NOT_STORED, .check = check_request_id}, {               \
         "cache_salt", FIELD_STRING, FIELD_NOT_STORED, .check = check_cache_salt                    \
     }

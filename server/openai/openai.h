@@ -131,6 +131,9 @@ enum kept_side {
 };
 
 /* A checked request. The arena and `json` own all its memory; api_request_free frees everything. */
+/* The longest deadline: one day. */
+enum { MAX_DEADLINE_MS = 86400000 };
+
 struct api_request {
     const struct api *api;
     /* "chatcmpl-…" or "cmpl-…", followed by the client's request_id or a random id */
@@ -200,6 +203,7 @@ struct api_request {
     enum kept_side kept_side;
     int prompt_logprobs; /* -1: off; otherwise the number of best tokens per prompt token */
     int priority;
+    int deadline_ms; /* from the arrival of the request to the end of its answer; 0: no deadline */
     uint64_t cache_salt[2];
     /* of a translated body: the names of its fields (api_name_add), in the arena; or NULL */
     const char *names; /* [names_length] */
@@ -257,7 +261,7 @@ struct api_choice {
     const char *text; /* the whole text, or the addition */
     size_t length;
     const struct message *message; /* replaces the text; NULL: the text is the content */
-    const char *finish_reason;     /* "stop", "length", "abort"; NULL: not finished */
+    const char *finish_reason;     /* "stop", "length", "timeout", "abort"; NULL: not finished */
     const char *stop_string;       /* stop_reason: the matched string or regex, or NULL */
     /* stop_reason if stop_string is NULL: the id if it is >= 0. The model's end ids are written as
      * null */
@@ -471,6 +475,9 @@ bool api_holds_nul(const struct json *value);
 
 /* Is it the name of a field that changes how tokens are chosen, or where an answer ends? */
 bool api_is_sampling_field(const char *name);
+
+/* Did the answer end before the model had ended it: by the limit of tokens or by its deadline? */
+bool api_is_cut(const char *finish_reason);
 
 /* ---- other documents ------------------------------------------------------------------------ */
 

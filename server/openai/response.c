@@ -179,6 +179,11 @@ void api_write_error(struct buf *out, const struct err *err) {
     buf_puts(out, "}}");
 }
 
+bool api_is_cut(const char *finish_reason) {
+    if (!finish_reason) return false;
+    return strcmp(finish_reason, "length") == 0 || strcmp(finish_reason, "timeout") == 0;
+}
+
 int api_http(const struct api *api, enum status status) {
     bool has_own = api && api->bad_input_http > 0 && status == STATUS_INVALID_REQUEST;
     return has_own ? api->bad_input_http : status_http(status);

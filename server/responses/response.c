@@ -66,8 +66,7 @@ void responses_write_item(struct buf *out, const struct api_answer *answer,
 /* ---- responses ------------------------------------------------------------------------------ */
 
 const char *responses_status(const char *finish_reason) {
-    bool is_cut = finish_reason && strcmp(finish_reason, "length") == 0;
-    return is_cut ? "incomplete" : "completed";
+    return api_is_cut(finish_reason) ? "incomplete" : "completed";
 }
 
 static void write_usage(struct buf *out, const struct api_usage *usage) {

@@ -58,7 +58,7 @@ COMPLETIONS = {
                           dry_penalty_last_n=20, dry_sequence_breakers=["x", "\n"]),
     "penalties": completion(presence_penalty=1, frequency_penalty=0.5, repetition_penalty=1.2, repeat_last_n=8),
     "names": {"prompt": "the", "n_predict": 5, "n_cmpl": 1, "temperature": 0, "repeat_penalty": 1.1},
-    "cuts": completion(seed=9, temperature=1.5, top_p=0.9, top_k=40, min_p=0.01, typical_p=0.9, top_n_sigma=2,
+    "cuts": completion(seed=9, deadline_ms=86400000, temperature=1.5, top_p=0.9, top_k=40, min_p=0.01, typical_p=0.9, top_n_sigma=2,
                        epsilon_cutoff=0.0001,
                        eta_cutoff=0.001, xtc_probability=0.5, xtc_threshold=0.05),
     "mirostat": completion(seed=2, temperature=1, mirostat=2, mirostat_tau=4, mirostat_eta=0.2),
@@ -185,19 +185,19 @@ QUESTIONS = [{"type": "predicate", "instructions": "a", "name": "p"},
               "choices": [{"value": "x", "description": "d"}, {"value": True}, {"value": "z"}]},
              {"type": "score", "instructions": "c", "levels": [{"label": "x", "description": "d"}, {"label": "y"}]}]
 DECISION = {"model": MODEL, "input": ITEMS[:1], "questions": QUESTIONS, "prompt_cache_key": "k", "prompt_cache_options": {},
-            "safety_identifier": "s", "cache_salt": "a", "priority": 1}
-SYSTEMONE = {"model": MODEL, "state": {"a": ["b"]}, "cache_salt": "a", "priority": 1, "questions": {
+            "safety_identifier": "s", "cache_salt": "a", "priority": 1, "deadline_ms": 86400000}
+SYSTEMONE = {"model": MODEL, "state": {"a": ["b"]}, "cache_salt": "a", "priority": 1, "deadline_ms": 86400000, "questions": {
     "p": {"type": "noul", "instructions": "a", "criteria": {"true": "b", "false": None}},
     "q": {"type": "choice", "instructions": {"c": "d"}, "criteria": {"x": "d", "y": None, "z": ["e"]}},
     "r": {"type": "score", "instructions": ["c"], "criteria": ["x", {"y": "z"}]}}}
 RANKING = {"model": MODEL, "query": "a", "documents": ["b", {"text": "c"}], "top_n": 1, "return_documents": True,
-           "instruction": "d", "cache_salt": "a", "priority": 1}
+           "instruction": "d", "cache_salt": "a", "priority": 1, "deadline_ms": 86400000}
 EMBEDDING = {"model": MODEL, "input": ["a", "b c"], "encoding_format": "float", "dimensions": 4, "truncate_prompt_tokens": 8, "prompt_name": None, "truncation_side": "left",
-             "add_special_tokens": True, "user": "u", "priority": 1, "cache_salt": "a"}
-SCORE = {"model": MODEL, "text_1": "a", "text_2": ["b", "c"], "instruction": "d", "cache_salt": "a", "priority": 1}
+             "add_special_tokens": True, "user": "u", "priority": 1, "deadline_ms": 86400000, "cache_salt": "a"}
+SCORE = {"model": MODEL, "text_1": "a", "text_2": ["b", "c"], "instruction": "d", "cache_salt": "a", "priority": 1, "deadline_ms": 86400000}
 PAIRS = {"model": MODEL, "queries": ["a", "b"], "documents": ["c", "d"]}
 CLASSIFY = {"model": MODEL, "input": ["a", "b"], "use_activation": False, "truncate_prompt_tokens": 8, "add_special_tokens": True, "user": "u",
-            "priority": 1, "cache_salt": "a"}
+            "priority": 1, "deadline_ms": 86400000, "cache_salt": "a"}
 POOLING = {"model": MODEL, "input": "a", "task": "embed", "use_activation": True, "dimensions": 4}
 OLLAMA_EMBED = {"model": MODEL, "input": ["a", "b"], "dimensions": 4, "truncate": True, "options": {"num_ctx": 64}}
 READS = [("/v1/embeddings", EMBEDDING), ("/v1/decisions", DECISION), ("/v1/systemone", SYSTEMONE), ("/v1/rerank", RANKING), ("/rerank", RANKING),

@@ -173,8 +173,9 @@ START_TEST(an_end_without_a_token) {
     static const struct {
         enum finish finish;
         const char *reason;
-    } ends[] = {{FINISH_CANCELLED, "abort"}, {FINISH_LENGTH, "length"}};
-    for (int i = 0; i < 2; i++) {
+    } ends[] = {
+        {FINISH_CANCELLED, "abort"}, {FINISH_LENGTH, "length"}, {FINISH_TIMEOUT, "timeout"}};
+    for (int i = 0; i < 3; i++) {
         make("{\"prompt\":\"x\",\"stop\":\"zz\"}");
         say("az");
         struct event event = end_event(0, 0, ends[i].finish);

@@ -103,6 +103,7 @@ static const struct known known[] = {
     {"min_tokens", SERVED, SERVED, "2", "0"},
     {"skip_special_tokens", SERVED, SERVED, "false", "true"},
     {"priority", SERVED, SERVED, "3", "0"},
+    {"deadline_ms", SERVED, SERVED, "60000", NULL},
     {"request_id", SERVED, SERVED, "\"r\"", NULL},
     {"return_token_ids", SERVED, SERVED, "true", "false"},
     {"receipt", SERVED, SERVED, "true", "false"},

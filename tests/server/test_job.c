@@ -351,6 +351,36 @@ START_TEST(a_failed_device_is_named) {
 }
 END_TEST
 
+/* The body's deadline and the header's count from the arrival of the request. */
+START_TEST(the_earlier_deadline_counts) {
+    static const struct {
+        const char *body;
+        int header;
+        uint64_t deadline_ns;
+    } cases[] = {{"{\"prompt\":\"x\"}", 0, 0},
+                 {"{\"prompt\":\"x\",\"deadline_ms\":70}", 0, 70000005},
+                 {"{\"prompt\":\"x\"}", 40, 40000005},
+                 {"{\"prompt\":\"x\",\"deadline_ms\":70}", 40, 40000005},
+                 {"{\"prompt\":\"x\",\"deadline_ms\":30}", 40, 30000005}};
+    for (int i = 0; i < 5; i++) {
+        make(cases[i].body);
+        job.deadline_ms = cases[i].header;
+        ck_assert_int_eq(job_submit(&job, 5), STATUS_OK);
+        ck_assert_uint_eq(job.prompts[0].generation.deadline_ns, cases[i].deadline_ns);
+        end(0, 0, FINISH_TIMEOUT, true);
+        ck_assert_str_eq(told, "cei");
+        ck_assert(!job.err.status && job.is_late);
+        ck_assert_str_eq(job.prompts[0].choices[0].finish_reason, "timeout");
+        job_clear(&job);
+        job.is_late = false;
+    }
+    make("{\"prompt\":\"x\",\"deadline_ms\":70,\"receipt\":true}");
+    ck_assert_int_eq(job.err.status, STATUS_INVALID_REQUEST);
+    ck_assert_str_eq(job.err.param, "deadline_ms");
+    job_clear(&job);
+}
+END_TEST
+
 START_TEST(a_refused_prompt_cancels_those_before_it) {
     make("{\"prompt\":[\"x\",\"y\",\"z\"]}");
     refused_submit = 2;
@@ -394,6 +424,7 @@ int main(void) {
         an_error_of_the_engine_ends_a_job_once,
         a_row_with_nothing_left_is_the_requests_own_fault,
         a_failed_device_is_named,
+        the_earlier_deadline_counts,
         a_refused_prompt_cancels_those_before_it,
         a_listener_may_be_silent,
     };

@@ -270,6 +270,11 @@ START_TEST(a_stream_of_text) {
     api_messages.write_chunk(&out, &answer, &choice, NULL);
     check_out("");
     end(STOP("0") END("max_tokens"));
+    begin();
+    choice = (struct api_choice){.text = "a", .length = 1, .finish_reason = "timeout"};
+    api_messages.write_chunk(&out, &answer, &choice, NULL);
+    buf_clear(&out);
+    end(STOP("0") END("max_tokens")); /* this API cannot say that a deadline has passed */
 }
 END_TEST
 

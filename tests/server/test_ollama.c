@@ -277,6 +277,9 @@ START_TEST(whole_answers) {
     check_out(HEAD "\"message\":{\"role\":\"assistant\",\"content\":\"a\\\"\"}" TAIL("length"));
     api_ollama_generate.write_response(&out, &answer, &choice, 1, &usage);
     check_out(HEAD "\"response\":\"a\\\"\"" TAIL("length"));
+    choice.finish_reason = "timeout";
+    api_ollama_generate.write_response(&out, &answer, &choice, 1, &usage);
+    check_out(HEAD "\"response\":\"a\\\"\"" TAIL("timeout"));
     request.only_loads = true;
     choice.length = 0;
     api_ollama_chat.write_response(&out, &answer, &choice, 1, &usage);

@@ -456,6 +456,9 @@ START_TEST(an_answer_at_its_limit_is_incomplete) {
     api_responses.write_response(&out, &answer, &choice, 1, &usage);
     check_out(RESPONSE("incomplete", MESSAGE("completed", PART("a")), "null",
                        "{\"reason\":\"max_output_tokens\"}", USAGE));
+    ck_assert_str_eq(responses_status("timeout"), "incomplete");
+    ck_assert_str_eq(responses_status("stop"), "completed");
+    ck_assert_str_eq(responses_status(NULL), "completed");
 }
 END_TEST
 
