@@ -71,8 +71,14 @@ set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_MAINTAINER "Penstock maintainers <penstock@localhost.localdomain>")
 set(CPACK_DEBIAN_PACKAGE_SECTION net)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_PACKAGE_DEPENDS "adduser, libcurl4, libssl3, libzmq5") # the last three are loaded by dlopen
+# Libraries that are loaded by dlopen: the first two fetch models, libzmq is for --kv-events only, and with CUDA cuBLAS and
+# NCCL are for --no-deterministic and for several GPUs. The last two are in NVIDIA's archive only.
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "adduser, libcurl4, libssl3")
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libzmq5")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "bash-completion")
+if(TARGET kernels_cuda)
+    string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libcublas-${CUDAToolkit_VERSION_MAJOR}-${CUDAToolkit_VERSION_MINOR}, libnccl2")
+endif()
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "HTTP inference server for language models")
 set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
     "Penstock loads a GGUF file or a Hugging Face folder and answers the requests

@@ -98,8 +98,8 @@ def stream(port):
     return text, events
 
 
-def serve_and_stream(root, port):
-    server = subprocess.Popen(root.command("exec penstock serve --config /etc/penstock/penstock.yaml --drain-delay 0", user="penstock:penstock"),
+def serve_and_stream(root, port, flags="--config /etc/penstock/penstock.yaml"):
+    server = subprocess.Popen(root.command(f"exec penstock serve {flags} --drain-delay 0", user="penstock:penstock"),
                               stderr=subprocess.PIPE, text=True)
     try:
         end = time.monotonic() + 60
@@ -131,6 +131,26 @@ def test_install_serve_upgrade_purge(root, deb, tmp_path):
     root.run("apt-get -qy purge penstock")
     assert not etc.parent.exists() and not (root.folder / "usr/bin/penstock").exists()
     assert (models / "model.gguf").stat().st_size == MODEL.stat().st_size
+
+
+def test_libraries_loaded_by_dlopen_come_with_the_package(root, deb):
+    """Alone it fetches models; without its recommendation --kv-events names what is missing, and then it serves."""
+    root.run("apt-get", "-qq", "update")
+    root.install(deb)
+    hub, port = Hub(), free_port()
+    hub.files = {"some/model/model-q4_k_m.gguf": MODEL.read_bytes()}
+    try:
+        root.run(f"HF_ENDPOINT={hub.url} penstock pull some/model --models-dir /var/lib/penstock/hub")
+    finally:
+        hub.shutdown()
+        hub.server_close()
+    flags = (f"--model some/model --models-dir /var/lib/penstock/hub --offline --port {port} --max-model-len 512 "
+             f"--kv-events tcp://127.0.0.1:{free_port()}")
+    refused = subprocess.run(root.command("penstock serve", flags, user="penstock:penstock"), capture_output=True, text=True, check=False)
+    assert refused.returncode == 1 and "libzmq5" in refused.stderr, refused.stderr
+    package, = run("dpkg-deb", "-f", deb, "Recommends").split()
+    root.run("apt-get", "-qy", "install", "--no-install-recommends", package)
+    serve_and_stream(root, port, flags)
 
 
 def test_readme_leads_from_the_package_to_a_chat_in_three_commands(root, deb):
