@@ -10,7 +10,7 @@ libsodium-dev libcurl4-openssl-dev libssl-dev libzmq3-dev libmsgpack-dev libhire
 python3 python3-venv python3-pip"
 for need in "$@"; do
     case $need in
-    test) packages="$packages g++ wrk systemd redis-server" ;;
+    test) packages="$packages g++ wrk systemd redis-server kubernetes-client" ;;
     fuzz) packages="$packages clang libclang-rt-14-dev" ;;
     format) packages="$packages clang-format" ;;
     browser) packages="$packages chromium fonts-dejavu-core" ;;

@@ -1,13 +1,17 @@
 """nginx, HAProxy and Envoy with the files of deploy/, and vllm-router: tokens pass one by one, and restarts of servers lose
 nothing."""
+import pathlib
 import socket
+import sys
+import tempfile
 import time
 
 import httpx
 import pytest
+import yaml
 
-from e2e.conftest import NAME
-from fleet import PROMPTS, Crowd, chat, completion, in_front, replicas, wait_for_answers
+from e2e.conftest import NAME, ROOT, free_port
+from fleet import PROMPTS, Crowd, chat, completion, in_front, replicas, running, wait_for_answers
 
 SHIPPED = ["haproxy", "nginx", "envoy"]
 ROWS = {"haproxy": "HAProxy", "nginx": "nginx", "envoy": "Envoy", "vllm-router": "vllm-router"}  # in docs/compatibility.md
@@ -86,3 +90,23 @@ def test_restarts_lose_nothing(servers, name, capsys, saw):
         print(f"\n{name}: {crowd.answered} streams, 6 restarts, {len(crowd.lost)} lost")
     assert not crowd.lost, crowd.lost[:5]
     saw.works(ROWS[name], "6 restarts of its servers lose no stream")
+
+
+def test_the_router_in_kubernetes(servers):
+    """vllm-router with the flags of deploy/kubernetes, except for the addresses and the discovery of pods."""
+    text = (ROOT / "deploy/kubernetes/router/router.yaml").read_text().replace("8080", str(free_port())).replace("29000", str(free_port()))
+    pod = next(yaml.safe_load_all(text))["spec"]["template"]
+    box = pod["spec"]["containers"][0]
+    flags = [flag for flag in box["args"] if "discovery" not in flag and "selector" not in flag and not flag.startswith("app.")]
+    assert len(box["args"]) - len(flags) == 5
+    urls = [f"http://{one.address}" for one in servers]
+    port, metrics = (entry["containerPort"] for entry in box["ports"])
+    command = [str(pathlib.Path(sys.executable).parent / "vllm-router"), *flags, "--worker-urls", *urls]
+    with tempfile.TemporaryFile() as log, running(command, port, log) as url:
+        for probe in "readinessProbe", "livenessProbe":
+            assert httpx.get(url + box[probe]["httpGet"]["path"]).status_code == 200, probe
+        path, body = completion("Water flows", 4)
+        assert httpx.post(url + path, json=body, timeout=60).status_code == 200
+        scrape = pod["metadata"]["annotations"]
+        assert scrape["prometheus.io/port"] == str(metrics)
+        assert "vllm_router_" in httpx.get(f"http://127.0.0.1:{metrics}{scrape['prometheus.io/path']}").text
