@@ -108,8 +108,9 @@ static bool has_role(const struct weights *weights, enum role role) {
 }
 
 /* Returns the fused tensors of a GGUF file, which may have either form. */
-static role_set fused_in_file(const struct weights *weights) {
+static role_set fused_in_file(const struct weights *weights, const struct model_family *family) {
     role_set fused = 0;
+    if (family->may_fuse_mlp && !has_role(weights, ROLE_GATE)) fused |= ROLE_BIT(ROLE_GATE_UP);
     if (has_role(weights, ROLE_EXPERTS_GATE_UP)) fused |= ROLES_FUSED_EXPERTS;
     if (has_role(weights, ROLE_QKV)) fused |= ROLES_FUSED_QKV;
     if (has_role(weights, ROLE_DELTA_B_DT)) fused |= ROLE_BIT(ROLE_DELTA_B_DT);
@@ -140,7 +141,7 @@ static void begin_encoder(struct model_config *config, const struct model_family
 static void begin(struct model_config *config, const struct model_file *file,
                   const struct model_family *family) {
     bool in_gguf = file->gguf != NULL;
-    role_set fused = in_gguf ? fused_in_file(&file->gguf->weights) : family->folder.fused;
+    role_set fused = in_gguf ? fused_in_file(&file->gguf->weights, family) : family->folder.fused;
     assert((family->roles & family->optional) == 0);
     *config = (struct model_config){.roles = roles_fused(family->roles, fused),
                                     .norm = family->norm,
@@ -203,7 +204,7 @@ static enum role role_of(const struct model_config *config, role_set known, cons
  * forward pass would ignore it and give wrong answers. */
 static enum status read_roles(struct model_config *config, const struct weights *weights,
                               const struct model_family *family, struct err *err) {
-    role_set optional = roles_fused(family->optional, fused_in_file(weights));
+    role_set optional = roles_fused(family->optional, fused_in_file(weights, family));
     role_set known = config->roles | (optional & ~family_absent_roles(config));
     for (int i = 0; i < weights->n; i++) {
         const char *name = weights->tensor[i].name;

@@ -87,6 +87,8 @@ class JinaBert(torch.nn.Module):
                   "attention.output.dense": linear(K, K), "attention.output.LayerNorm": norm(K, eps=1e-12),
                   "mlp.gated_layers": linear(K, 2 * self.F, bias=False), "mlp.wo": linear(self.F, K),
                   "mlp.layernorm": norm(K, eps=1e-12)}
+        self.config = argparse.Namespace(hidden_size=K, num_hidden_layers=self.L, intermediate_size=self.F, num_attention_heads=self.H,
+                                         layer_norm_eps=1e-12, type_vocab_size=2)
         self.parts = {"embeddings.word_embeddings": torch.nn.Embedding(V, K), "embeddings.token_type_embeddings": torch.nn.Embedding(2, K),
                       "embeddings.LayerNorm": norm(K, eps=1e-12)}
         for i in range(self.L):
@@ -191,6 +193,10 @@ GGUF = {"bert": ("bert", {"encoder.layer": "blk", "attention.self.query": "attn_
                                        "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
                                        "post_feedforward_layernorm": "post_ffw_norm"})}
 GGUF["xlm_roberta"] = GGUF["bert"]
+GGUF["jina"] = ("jina-bert-v2", {**{name: to for name, to in GGUF["bert"][1].items() if "dense" not in name or "attention" in name},
+                                 "mlp.gated_layers": "ffn_up", "mlp.wo": "ffn_down", "mlp.layernorm": "layer_output_norm"})
+GGUF["jina_split"] = GGUF["jina"]  # of earlier converters: gate and up are two tensors
+FILES = {**{name: [name] for name in GGUF if name != "jina_split"}, "jina": ["jina", "jina_split"]}
 OUTSIDE = {"embeddings.word_embeddings": "token_embd", "embeddings.tok_embeddings": "token_embd", "embed_tokens": "token_embd",
            "embeddings.position_embeddings": "position_embd", "embeddings.token_type_embeddings": "token_types",
            "embeddings.LayerNorm": "token_embd_norm", "emb_ln": "token_embd_norm", "embeddings.norm": "token_embd_norm",
@@ -239,7 +245,7 @@ def write_gguf(name, base, pooling):
     if hasattr(config, "type_vocab_size"):
         writer.add_token_type_count(config.type_vocab_size)
     make_families.add_byte_bpe(writer, "gpt-2")
-    for key, tensor in safetensors.torch.load_file(HERE / "encoders" / name / "model.safetensors").items():
+    for key, tensor in safetensors.torch.load_file(HERE / "encoders" / name.removesuffix("_split") / "model.safetensors").items():
         to = gguf_name(key, names)
         if not to:
             assert "pooler" in key, key
@@ -248,6 +254,9 @@ def write_gguf(name, base, pooling):
             tensor = tensor[-CONTEXT:]
         if name == "gemma3" and to.endswith("norm.weight"):
             tensor = tensor + 1
+        if name == "jina_split" and "ffn_up" in to:
+            gate, tensor = tensor.chunk(2)
+            writer.add_tensor(to.replace("ffn_up", "ffn_gate"), gate.contiguous().numpy())
         writer.add_tensor(to, tensor.contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -275,8 +284,8 @@ def make(name, seed):
     if name == "modernbert_masked":
         write_old_keys(path)
     (path / "model.safetensors").chmod(0o644)
-    if name in GGUF:
-        write_gguf(name, base, pooling)
+    for file in FILES.get(name, []):
+        write_gguf(file, base, pooling)
     return base
 
 
@@ -290,7 +299,7 @@ def vectors(name, base, seed):
             rows = base(torch.tensor([ids])).last_hidden_state[0].double()
         text = [" ".join(map(str, ids))]
         text += [" ".join(f"{x:.9g}" for x in vector) for vector in (rows[0], rows[-1], rows.sum(0))]
-        for file in [name, f"{name}.gguf"] if name in GGUF else [name]:
+        for file in [name, *(f"{file}.gguf" for file in FILES.get(name, []))]:
             lines += [f"encoders/{file}", *text]
     return lines
 

@@ -186,11 +186,10 @@ static const struct role_alias jina_alias[] = {
 
 const struct model_family model_jina = {
     .gguf = "jina-bert-v2",
-    .only_folders = true,
     .hf = jina_hf,
     .roles = ROLE_BIT(ROLE_TOKEN_EMBEDDING) | ROLE_BIT(ROLE_TYPE_EMBEDDING) | ROLES_EMBEDDING_NORM |
              ROLE_BIT(ROLE_Q) | ROLE_BIT(ROLE_K) | ROLE_BIT(ROLE_V) | ROLE_BIT(ROLE_O) |
-             ROLES_ATTENTION_BIASES | ROLES_NORMS_AFTER | ROLE_BIT(ROLE_GATE_UP) |
+             ROLES_ATTENTION_BIASES | ROLES_NORMS_AFTER | ROLE_BIT(ROLE_GATE) | ROLE_BIT(ROLE_UP) |
              ROLE_BIT(ROLE_DOWN) | ROLE_BIT(ROLE_DOWN_BIAS),
     .norm = NORM_LAYER,
     .norm_epsilon = 1e-12f,
@@ -199,6 +198,10 @@ const struct model_family model_jina = {
     .norms_stream = true,
     .is_encoder = true,
     .positions = POSITIONS_ALIBI,
+    .may_fuse_mlp = true,
     .ties = true,
-    .folder = {.layers = "layer.", .alias = jina_alias, .unused = unused},
+    .folder = {.layers = "layer.",
+               .alias = jina_alias,
+               .unused = unused,
+               .fused = ROLE_BIT(ROLE_GATE_UP)},
 };

@@ -66,6 +66,7 @@ struct folder_style {
 struct model_family {
     const char *gguf;  /* general.architecture of a GGUF file; also its name in messages */
     bool only_folders; /* GGUF files do not support this architecture */
+    bool may_fuse_mlp; /* a GGUF file has gate and up in one tensor, or in two */
     /* the architecture of GGUF files that are made from its folders, if that is another one */
     const char *written_as;
     const char *const *hf; /* "architectures" of a config.json; NULL-terminated */
