@@ -213,14 +213,19 @@ static void commit_samples(struct scheduler *s, const struct inflight *inflight,
     }
 }
 
-/* Adds the hidden vectors to the sums of their requests, in the order of their positions: steps
+/* Adds the hidden vectors to the sums of their requests, or keeps each, by ascending positions:
+ * steps
  * compute rows in this order, and each row once. So a sum does not depend on the steps. */
 static void commit_hidden(struct scheduler *s, const struct inflight *inflight) {
     for (int i = 0; i < inflight->n_hidden; i++) {
         const struct sequence *sequence = inflight->hidden[i].sequence;
         if (sequence->state == SEQUENCE_ENDED) continue;
         const float *hidden = s->port.hidden(s->port.self, i);
-        double *sum = sequence->request->generation->hidden_sum;
+        struct request *request = sequence->request;
+        double *sum = request->generation->hidden_sum;
+        assert(request->n_hidden < request->n_prompt);
+        if (request->generation->keeps_hidden)
+            sum += (size_t)request->n_hidden++ * (size_t)s->port.K;
         for (int k = 0; k < s->port.K; k++) sum[k] += (double)hidden[k];
     }
 }

@@ -63,10 +63,11 @@ enum label_activation { LABELS_SOFTMAX, LABELS_SIGMOID, LABELS_IDENTITY };
 
 enum { MAX_LABELS = 1 << 12 };
 
-/* A head for sequence classification. */
+/* A head for classification of a text or of its tokens. */
 struct classifier {
     struct head head;      /* its outputs are the logits; n 0: the model has none */
-    enum hidden_rows rows; /* of the prompt: the first or the last */
+    enum hidden_rows rows; /* of the prompt */
+    bool of_tokens;        /* each token has labels, and the text has none */
     int n_labels;
     char **label; /* [n_labels] */
     enum label_activation activation, of_scores;

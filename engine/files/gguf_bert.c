@@ -92,6 +92,9 @@ static void pair_init(struct tokenizer_spec *spec, int32_t sep) {
 
 enum status gguf_bert_read(struct tokenizer_spec *spec, const struct gguf *gguf, struct err *err) {
     static const char *const with_sep[] = {"roberta-bpe", "jina-v1-en", "jina-v2-code"};
+    static const char modern[] = "modern-bert";
+    const char *name = NULL;
+    size_t length = 0;
     bool is_bert = spec->kind == TOKENIZER_WORDPIECE, adds_sep = false;
     int32_t sep;
     for (size_t i = 0; i < sizeof with_sep / sizeof *with_sep; i++)
@@ -101,7 +104,10 @@ enum status gguf_bert_read(struct tokenizer_spec *spec, const struct gguf *gguf,
     if (!status)
         status = gguf_bool_or(gguf, "tokenizer.ggml.add_sep_token", adds_sep, &adds_sep, err);
     if (!status && is_bert) status = read_bert(spec, gguf, sep, err);
-    if (!adds_sep) sep = -1;
+    /* ModernBERT's files ask for a separator too, but its end token is the only one of a pair */
+    if (!status) status = gguf_string_or(gguf, "general.architecture", &name, &length, err);
+    bool is_modern = length == sizeof modern - 1 && memcmp(name, modern, length) == 0;
+    if (!adds_sep || is_modern) sep = -1;
     if (!status && (is_bert || sep >= 0 || (spec->add_eos && spec->eos >= 0))) pair_init(spec, sep);
     return status;
 }

@@ -149,6 +149,12 @@ static const struct head_names of_folders[] = {
     {"bert.pooler.dense", HEAD_TANH, NULL, "classifier"},
     {"head.dense", HEAD_GELU, "head.norm", "classifier"},
 };
+/* Of tokens: without a pooler. */
+static const struct head_names of_tokens[] = {
+    {NULL, HEAD_IDENTITY, NULL, "score"},
+    {"head.dense", HEAD_GELU, "head.norm", "classifier"},
+    {NULL, HEAD_IDENTITY, NULL, "classifier"},
+};
 /* ModernBERT's head has a norm, and another activation than BERT's. */
 static const struct head_names of_gguf[] = {
     {"cls", HEAD_GELU, "cls.norm", "cls.output"},
@@ -181,11 +187,17 @@ bool is_head_tensor(const char *name, bool in_gguf) {
     return false;
 }
 
-bool hf_config_classifies(const struct hf_config *hf) {
-    static const char end[] = "ForSequenceClassification";
-    size_t length, n = sizeof end - 1;
+static const char for_texts[] = "ForSequenceClassification";
+static const char for_tokens[] = "ForTokenClassification";
+
+static bool class_ends_with(const struct hf_config *hf, const char *end) {
+    size_t length, n = strlen(end);
     const char *name = hf_config_architecture(hf, &length);
     return length > n && strcmp(name + length - n, end) == 0;
+}
+
+bool hf_config_classifies(const struct hf_config *hf) {
+    return class_ends_with(hf, for_texts) || class_ends_with(hf, for_tokens);
 }
 
 /* Returns the bytes of a class's name before its task: "Qwen3" of Qwen3ForCausalLM. */
@@ -200,8 +212,9 @@ static size_t base_of(const char *class) {
 
 bool is_class_or_classifier(const char *name, const char *class) {
     size_t n = base_of(class);
-    return strcmp(name, class) == 0 || (n == base_of(name) && strncmp(name, class, n) == 0 &&
-                                        strcmp(name + n, "ForSequenceClassification") == 0);
+    if (strcmp(name, class) == 0) return true;
+    return n == base_of(name) && strncmp(name, class, n) == 0 &&
+           (strcmp(name + n, for_texts) == 0 || strcmp(name + n, for_tokens) == 0);
 }
 
 /* ---- layers --------------------------------------------------------------------------------- */
@@ -321,7 +334,7 @@ static enum status read_head_keys(struct classifier *out, const struct json *roo
     const struct json *rows = key_value(root, "classifier_pooling");
     const struct json *activation = key_value(root, "classifier_activation");
     char text[64];
-    if (json_is_text(rows, "mean")) out->rows = HIDDEN_ALL;
+    if (json_is_text(rows, "mean") && !out->of_tokens) out->rows = HIDDEN_ALL;
     if (rows && !json_is_text(rows, "mean") && !json_is_text(rows, "cls"))
         return err_set(err, STATUS_BAD_FILE, "classifier_pooling",
                        "key classifier_pooling: expected \"cls\" or \"mean\", found \"%s\"",
@@ -341,13 +354,18 @@ static enum status read_head_keys(struct classifier *out, const struct json *roo
 static enum status read_folder(struct classifier *out, const struct hf_config *hf,
                                const struct model_config *config, struct err *err) {
     if (!config->lacks_text || hf->n_shards == 0) return STATUS_OK;
-    enum status status = read_layers(&out->head, &hf->weights, of_folders,
-                                     sizeof of_folders / sizeof *of_folders, config, err);
+    out->of_tokens = class_ends_with(hf, for_tokens);
+    const struct head_names *names = out->of_tokens ? of_tokens : of_folders;
+    const size_t n = out->of_tokens ? sizeof of_tokens / sizeof *of_tokens
+                                    : sizeof of_folders / sizeof *of_folders;
+    enum status status = read_layers(&out->head, &hf->weights, names, n, config, err);
     if (!status && out->head.n == 0)
-        status = err_set(err, STATUS_BAD_FILE, "model",
-                         "%s: expected the tensor score.weight, as config.json names a class for "
-                         "sequence classification, found none",
-                         hf->folder);
+        status =
+            err_set(err, STATUS_BAD_FILE, "model",
+                    "%s: expected the tensor score.weight or classifier.weight, as config.json "
+                    "names a class for classification, found none",
+                    hf->folder);
+    if (out->of_tokens) out->rows = HIDDEN_ALL;
     if (!status && out->head.layer[0].gain) status = read_head_keys(out, hf->root, err);
     if (!status) status = begin_labels(out, err);
     if (status) return status;

@@ -66,9 +66,12 @@ struct generation {
     const int32_t *logprob_ids; /* [n_logprob_ids] */
     int n_logprob_ids;          /* at most MAX_READ_IDS */
     enum hidden_rows hidden;
-    double *hidden_sum; /* [engine_hidden_size], the server's; zero at first */
-    int priority;       /* lower values first */
-    int share;          /* whose request it is: an index of scheduler_config.share_weights */
+    /* [engine_hidden_size], the server's; zero at first. With keeps_hidden it has each vector that
+     * is read instead of the sum: for HIDDEN_ALL [n_prompt][engine_hidden_size] */
+    double *hidden_sum;
+    bool keeps_hidden;
+    int priority; /* lower values first */
+    int share;    /* whose request it is: an index of scheduler_config.share_weights */
     /* prefixes are shared only if the salts are equal; 0 is the common one */
     uint64_t cache_salt[2];
     /* Blocks of the prompt that were read from the store of scheduler_config, or NULL. The

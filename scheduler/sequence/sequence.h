@@ -139,7 +139,8 @@ struct request {
     bool is_counted; /* while it is queued, it counts against the queue's limits */
     /* prompt rows before this one are scored, from each sequence's n_scored on, or are read */
     int score_end;
-    bool prompt_scored;                        /* all these rows are computed, none is cached */
+    int n_hidden;       /* rows whose hidden vectors are kept (generation.keeps_hidden) */
+    bool prompt_scored; /* all these rows are computed, none is cached */
     struct sampling sampling, sampling_banned; /* the latter is used before min_tokens */
     struct sampling sampling_forced; /* of a token that must follow thoughts: refuses nothing */
     struct beams *beams;             /* NULL without a search */

@@ -162,10 +162,11 @@ static void example_write(struct buf *out, const struct app *app, const char *ur
     const struct model_config *config = engine_model(app->engine);
     const bool lacks_text = config->is_encoder || config->lacks_text;
     buf_printf(out, "curl %s", url);
-    buf_puts(out, lacks_text && app->limits.classifier ? "/v1/classify"
-                  : lacks_text                         ? "/v1/embeddings"
-                  : app->limits.has_chat_template      ? "/v1/chat/completions"
-                                                       : "/v1/completions");
+    const struct classifier *head = app->limits.classifier;
+    buf_puts(out, lacks_text && head ? (head->of_tokens ? "/v1/pooling" : "/v1/classify")
+                  : lacks_text       ? "/v1/embeddings"
+                  : app->limits.has_chat_template ? "/v1/chat/completions"
+                                                  : "/v1/completions");
     bool is_list = app->keys.n > 0 && !app->keys.key[0].name[0]; /* one key per line */
     if (options->access.api_key_file && is_list)
         buf_printf(out, " -H \"Authorization: Bearer $(grep -m 1 '^[^#]' '%s')\"",

@@ -42,6 +42,10 @@ static enum status check_model_scores(const struct api_limits *limits, struct er
     struct label labels[2];
     bool says_yes =
         classifier && classifier->n_labels == 2 && strcmp(classifier->label[0], "yes") == 0;
+    if (classifier && classifier->of_tokens)
+        return err_set(err, STATUS_INVALID_REQUEST, "model",
+                       "This model labels tokens and does not score pairs: ask /v1/pooling for "
+                       "its labels of tokens, with the task \"token_classify\".");
     if (classifier && (classifier->n_labels == 1 || says_yes)) return STATUS_OK;
     if (classifier)
         return err_set(err, STATUS_INVALID_REQUEST, "model",

@@ -58,7 +58,7 @@ struct prompt_run {
     /* [n_ids] with echo and logprobs, or with prompt_logprobs */
     struct api_logprob *prompt_logprobs;
     /* results of an API that reads; the scheduler adds to hidden_sum until the last event */
-    double *hidden_sum;         /* [limits.hidden_size] or NULL */
+    double *hidden_sum;         /* generation.hidden_sum, or NULL */
     struct token_logprob *read; /* [generation.n_logprob_ids] or NULL */
     int n_read;
     int n_cached;

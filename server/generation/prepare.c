@@ -19,11 +19,16 @@
 #define NUMBER_BYTES 14
 #define BASE64_BYTES 6
 
-/* Returns the bytes of an embedding in the answer. */
-static size_t embedding_bytes(const struct generation_job *job) {
+/* Returns the bytes of a prompt's vectors or labels in the answer, and of the hidden vectors that
+ * are kept for them. */
+static size_t reading_bytes(const struct generation_job *job, const struct prompt_run *run) {
     const struct api_request *request = job->request;
-    int n = request->dimensions > 0 ? request->dimensions : job->app->limits.embedding_size;
-    return (size_t)n * (request->as_base64 ? BASE64_BYTES : NUMBER_BYTES);
+    const struct api_limits *limits = &job->app->limits;
+    int n = request->dimensions > 0 ? request->dimensions : limits->embedding_size;
+    if (request->classifies) n = limits->classifier->n_labels;
+    size_t bytes = (size_t)n * (request->as_base64 ? BASE64_BYTES : NUMBER_BYTES);
+    if (!request->of_tokens) return bytes;
+    return (size_t)run->n_ids * (bytes + (size_t)limits->hidden_size * sizeof(double));
 }
 
 /* Returns the number of best tokens per prompt token, as either field requests; -1: no logprobs. */
@@ -41,7 +46,7 @@ static enum status reserve_answer(struct generation_job *job, const struct promp
     size_t each = 0, n_ids = (size_t)run->n_ids, numbers = 0;
     size_t copies = job->api->has_one_prompt ? 1 : (size_t)request->n_generated;
     const char *param = job->api->reads;
-    if (request->hidden != HIDDEN_NONE) each += embedding_bytes(job);
+    if (request->hidden != HIDDEN_NONE) each += reading_bytes(job, run);
     each += (size_t)asked->n_read_ids * LOGPROB_BYTES;
     if (request->return_token_ids) each += n_ids * ID_BYTES, param = "return_token_ids";
     if (job->receipt.is_made) each += n_ids * ID_BYTES + job->receipt.body.length;
@@ -226,8 +231,11 @@ static void prepare_reading(const struct generation_job *job, struct prompt_run 
     g->n_logprob_ids = asked->n_read_ids;
     g->logprob_ids = asked->read_ids;
     if (asked->n_read_ids > 0) run->read = mem_calloc((size_t)asked->n_read_ids, sizeof *run->read);
+    g->keeps_hidden = job->request->of_tokens;
+    const size_t vectors = g->keeps_hidden ? (size_t)run->n_ids : 1;
     if (g->hidden != HIDDEN_NONE)
-        run->hidden_sum = mem_calloc((size_t)job->app->limits.hidden_size, sizeof *run->hidden_sum);
+        run->hidden_sum =
+            mem_calloc(vectors * (size_t)job->app->limits.hidden_size, sizeof *run->hidden_sum);
     g->hidden_sum = run->hidden_sum;
     assert(generation_reads(g));
 }
@@ -299,7 +307,10 @@ static enum status refuse_text(const struct generation_job *job, struct err *err
         return STATUS_OK;
     if (config->lacks_text || job->app->limits.classifier)
         return err_set(err, STATUS_INVALID_REQUEST, "model",
-                       "This model has no head for text: it classifies (POST /v1/classify).");
+                       "This model has no head for text: it classifies (POST %s).",
+                       job->app->limits.classifier && job->app->limits.classifier->of_tokens
+                           ? "/v1/pooling"
+                           : "/v1/classify");
     return err_set(err, STATUS_INVALID_REQUEST, "model",
                    "The model is an encoder: it gives embeddings (POST /v1/embeddings) and no "
                    "text.");

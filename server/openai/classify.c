@@ -32,6 +32,12 @@ static enum status finish(struct parse *parse) {
                        "This model has no labels: %s needs a model with a head for sequence "
                        "classification.",
                        request->api->path);
+    if (classifier->of_tokens != request->of_tokens)
+        return err_set(
+            parse->err, STATUS_INVALID_REQUEST, "model", "This model has labels of %s: ask %s.",
+            classifier->of_tokens ? "tokens" : "texts, not of their tokens",
+            classifier->of_tokens ? "/v1/pooling, with the task \"token_classify\""
+                                  : "/v1/classify, or /v1/pooling with the task \"classify\"");
     request->hidden = classifier->rows;
     request->classifies = true;
     api_read_only(request);
@@ -39,16 +45,16 @@ static enum status finish(struct parse *parse) {
 }
 
 static enum status parse_as(struct api_request **out, struct json *body,
-                            const struct api_limits *limits, const struct api *api,
+                            const struct api_limits *limits, const struct api *api, bool of_tokens,
                             struct err *err) {
-    struct api_request request = {.api = api};
+    struct api_request request = {.api = api, .of_tokens = of_tokens};
     struct parse parse = {FIELDS_OF(rows), .target = &request, .limits = limits, .err = err};
     return request_parse(out, &parse, body, finish);
 }
 
 static enum status parse_classify(struct api_request **out, struct json *body,
                                   const struct api_limits *limits, struct err *err) {
-    return parse_as(out, body, limits, &api_classify, err);
+    return parse_as(out, body, limits, &api_classify, false, err);
 }
 
 void api_activate(enum label_activation activation, double *x, int n) {
@@ -61,6 +67,13 @@ void api_activate(enum label_activation activation, double *x, int n) {
     for (int i = 0; i < n; i++) x[i] /= sum;
 }
 
+/* Turns logits into probabilities, if the request wants them. */
+static void use_activation(const struct api_answer *answer, double *values) {
+    const struct classifier *classifier = answer->limits->classifier;
+    if (answer->request->uses_activation)
+        api_activate(classifier->activation, values, classifier->n_labels);
+}
+
 /* Returns the labels' values, which the caller frees, and the first of the largest. */
 static double *label_values(const struct api_answer *answer, const struct api_choice *choice,
                             int *best) {
@@ -69,8 +82,7 @@ static double *label_values(const struct api_answer *answer, const struct api_ch
     *best = 0;
     for (int i = 1; i < classifier->n_labels; i++)
         if (values[i] > values[*best]) *best = i;
-    if (answer->request->uses_activation)
-        api_activate(classifier->activation, values, classifier->n_labels);
+    use_activation(answer, values);
     return values;
 }
 
@@ -134,37 +146,81 @@ static const struct field pooling_rows[] = {
 
 static const struct field_table pooling_fields = {FIELDS_OF(pooling_rows)};
 
-/* Reads the task: embed, unless the model's only head classifies. */
+struct pooling_task {
+    bool classifies, of_tokens;
+};
+
+/* Reads the task: embed, unless the model has a head that classifies. */
 static enum status read_task(const struct json *body, const struct api_limits *limits,
-                             bool *classifies, struct err *err) {
+                             struct pooling_task *out, struct err *err) {
+    static const struct {
+        const char *name;
+        struct pooling_task task;
+    } tasks[] = {{"embed", {false, false}},
+                 {"classify", {true, false}},
+                 {"token_embed", {false, true}},
+                 {"token_classify", {true, true}}};
     const struct json *task = fields_member(&pooling_fields, body, "task");
     const struct json *activation = fields_member(&pooling_fields, body, "use_activation");
-    bool embeds = json_is_text(task, "embed");
-    *classifies = json_is_text(task, "classify") ||
-                  ((!task || json_is(task, JSON_NULL)) && limits->classifier);
-    if (task && !json_is(task, JSON_NULL) && !*classifies && !embeds)
+    const struct classifier *classifier = limits->classifier;
+    bool is_known = !task || json_is(task, JSON_NULL);
+    *out = (struct pooling_task){classifier, classifier && classifier->of_tokens};
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
+        if (!json_is_text(task, tasks[i].name)) continue;
+        *out = tasks[i].task;
+        is_known = true;
+    }
+    if (!is_known)
         return err_set(err, STATUS_INVALID_REQUEST, "task",
-                       "'task' must be \"embed\" or \"classify\"; vectors of each token are not "
-                       "served.");
-    if (!*classifies && activation && !json_true(activation) && !json_is(activation, JSON_NULL))
+                       "'task' must be \"embed\", \"classify\", \"token_embed\" or "
+                       "\"token_classify\".");
+    if (!out->classifies && activation && !json_true(activation) && !json_is(activation, JSON_NULL))
         return err_set(err, STATUS_INVALID_REQUEST, "use_activation",
-                       "'use_activation' may only be false for the task \"classify\".");
+                       "'use_activation' may only be false for the tasks \"classify\" and "
+                       "\"token_classify\".");
     return STATUS_OK;
 }
 
 static enum status parse_pooling(struct api_request **out, struct json *body,
                                  const struct api_limits *limits, struct err *err) {
-    bool classifies = false;
+    struct pooling_task task = {0};
     enum status status = STATUS_OK;
     *out = NULL;
     if (json_is(body, JSON_OBJECT)) status = fields_check(&pooling_fields, body, err);
-    if (!status) status = read_task(body, limits, &classifies, err);
+    if (!status) status = read_task(body, limits, &task, err);
     if (status) {
         json_free(body);
         return status;
     }
-    return classifies ? parse_as(out, body, limits, &api_pooling, err)
-                      : api_parse_embeddings(out, body, limits, &api_pooling, err);
+    if (task.classifies) return parse_as(out, body, limits, &api_pooling, task.of_tokens, err);
+    status = api_parse_embeddings(out, body, limits, &api_pooling, err);
+    if (status || !task.of_tokens) return status;
+    (*out)->of_tokens = true;
+    (*out)->hidden = HIDDEN_ALL;
+    return STATUS_OK;
+}
+
+/* Writes a list of labels' values for each token. */
+static void write_token_labels(struct buf *out, const struct api_answer *answer,
+                               const struct api_choice *choice) {
+    const struct classifier *classifier = answer->limits->classifier;
+    buf_puts(out, "[");
+    for (int i = 0; i < choice->n_prompt_tokens; i++) {
+        double *values = api_of_token(answer, choice, &classifier->head, i);
+        use_activation(answer, values);
+        if (i > 0) buf_puts(out, ",");
+        write_numbers(out, values, classifier->n_labels);
+        mem_free(values);
+    }
+    buf_puts(out, "]");
+}
+
+static void write_labels(struct buf *out, const struct api_answer *answer,
+                         const struct api_choice *choice) {
+    int best;
+    double *values = label_values(answer, choice, &best);
+    write_numbers(out, values, answer->limits->classifier->n_labels);
+    mem_free(values);
 }
 
 static void write_pooling(struct buf *out, const struct api_answer *answer,
@@ -172,14 +228,12 @@ static void write_pooling(struct buf *out, const struct api_answer *answer,
     api_write_list_head(out, answer);
     for (int i = 0; i < n; i++) {
         buf_printf(out, "%s{\"index\":%d,\"object\":\"pooling\",\"data\":", i > 0 ? "," : "", i);
-        if (answer->request->classifies) {
-            int best;
-            double *values = label_values(answer, &choices[i], &best);
-            write_numbers(out, values, answer->limits->classifier->n_labels);
-            mem_free(values);
-        } else {
-            api_write_embedding(out, answer, &choices[i]);
-        }
+        const struct api_request *request = answer->request;
+        void (*const write)(struct buf *, const struct api_answer *, const struct api_choice *) =
+            request->classifies  ? request->of_tokens ? write_token_labels : write_labels
+            : request->of_tokens ? api_write_token_embeddings
+                                 : api_write_embedding;
+        write(out, answer, &choices[i]);
         buf_puts(out, "}");
     }
     api_write_list_end(out, usage);

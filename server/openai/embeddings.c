@@ -155,7 +155,7 @@ static enum status parse_body(struct api_request **out, struct json *body,
 double *api_pooled(const struct api_answer *answer, const struct api_choice *choice,
                    const struct head *head) {
     const int n = answer->limits->hidden_size;
-    assert(choice->hidden_sum && choice->n_prompt_tokens > 0);
+    assert(choice->hidden_sum && choice->n_prompt_tokens > 0 && !answer->request->of_tokens);
     double *pooled = mem_alloc((size_t)n * sizeof *pooled);
     const bool is_mean = answer->request->hidden == HIDDEN_ALL;
     const double factor = is_mean ? 1.0 / choice->n_prompt_tokens : 1;
@@ -163,6 +163,13 @@ double *api_pooled(const struct api_answer *answer, const struct api_choice *cho
     double *out = head_run(head, pooled, n);
     mem_free(pooled);
     return out;
+}
+
+double *api_of_token(const struct api_answer *answer, const struct api_choice *choice,
+                     const struct head *head, int token) {
+    const int n = answer->limits->hidden_size;
+    assert(answer->request->of_tokens && token >= 0 && token < choice->n_prompt_tokens);
+    return head_run(head, choice->hidden_sum + (size_t)token * (size_t)n, n);
 }
 
 double *api_embedding(const struct api_answer *answer, const struct api_choice *choice) {
@@ -207,24 +214,45 @@ static float as_float(double value) {
     return isfinite(value) ? (float)value : 0;
 }
 
-void api_write_embedding(struct buf *out, const struct api_answer *answer,
-                         const struct api_choice *choice) {
+/* Writes the numbers of one vector, and frees it. */
+static void write_vector(struct base64 *to, const struct api_answer *answer, double *pooled) {
     const struct api_request *request = answer->request;
     const int n = request->dimensions > 0 ? request->dimensions : answer->limits->embedding_size;
-    struct base64 base64 = {.out = out};
-    double *pooled = api_embedding(answer, choice);
     const double factor = factor_of(answer, pooled, n);
-    buf_puts(out, request->as_base64 ? "\"" : "[");
+    if (!request->as_base64) buf_puts(to->out, "[");
     for (int i = 0; i < n; i++) {
         float value = as_float(pooled[i] * factor);
         if (request->as_base64)
-            base64_add(&base64, value);
+            base64_add(to, value);
         else
-            buf_printf(out, i > 0 ? ",%.9g" : "%.9g", (double)value);
+            buf_printf(to->out, i > 0 ? ",%.9g" : "%.9g", (double)value);
+    }
+    if (!request->as_base64) buf_puts(to->out, "]");
+    mem_free(pooled);
+}
+
+void api_write_embedding(struct buf *out, const struct api_answer *answer,
+                         const struct api_choice *choice) {
+    const char *quote = answer->request->as_base64 ? "\"" : "";
+    struct base64 base64 = {.out = out};
+    buf_puts(out, quote);
+    write_vector(&base64, answer, api_embedding(answer, choice));
+    base64_flush(&base64);
+    buf_puts(out, quote);
+}
+
+void api_write_token_embeddings(struct buf *out, const struct api_answer *answer,
+                                const struct api_choice *choice) {
+    const bool as_base64 = answer->request->as_base64;
+    const struct head *head = &answer->limits->pooling->head;
+    struct base64 base64 = {.out = out};
+    buf_puts(out, as_base64 ? "\"" : "[");
+    for (int i = 0; i < choice->n_prompt_tokens; i++) {
+        if (i > 0 && !as_base64) buf_puts(out, ",");
+        write_vector(&base64, answer, api_of_token(answer, choice, head, i));
     }
     base64_flush(&base64);
-    buf_puts(out, request->as_base64 ? "\"" : "]");
-    mem_free(pooled);
+    buf_puts(out, as_base64 ? "\"" : "]");
 }
 
 /* ---- answers -------------------------------------------------------------------------------- */

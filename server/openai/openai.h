@@ -158,6 +158,7 @@ struct api_request {
     int n_queries;           /* the first prompts, whose embeddings are compared with the others' */
     int input_prompt;        /* before each text: index + 1 in pooling->prompt; 0: none */
     bool as_base64;          /* embeddings are base64 of their floats */
+    bool of_tokens;          /* the answer has a vector, or labels, of each token */
     bool classifies;         /* the answer has the values of a classifier's labels, */
     bool uses_activation;    /* as probabilities rather than logits */
     const void *reading;     /* of an API that reads: for its writers, in the arena */
@@ -278,7 +279,8 @@ struct api_choice {
     /* what an API that reads has read: the sum of the prompt's hidden vectors, or the logprobs of
      * its ids */
     int n_prompt_tokens;
-    const double *hidden_sum;         /* [limits.hidden_size] or NULL */
+    /* [limits.hidden_size], or of_tokens [n_prompt_tokens][limits.hidden_size], or NULL */
+    const double *hidden_sum;
     const struct token_logprob *read; /* [n_read_ids of the prompt] or NULL */
 };
 
@@ -434,6 +436,15 @@ double *api_embedding(const struct api_answer *answer, const struct api_choice *
  * frees them with mem_free. */
 double *api_pooled(const struct api_answer *answer, const struct api_choice *choice,
                    const struct head *head);
+
+/* Returns the same for the hidden vector of one token, of a request of_tokens. */
+double *api_of_token(const struct api_answer *answer, const struct api_choice *choice,
+                     const struct head *head, int token);
+
+/* Writes the list of such a choice's embeddings, one for each token, or as base64 all their
+ * floats. */
+void api_write_token_embeddings(struct buf *out, const struct api_answer *answer,
+                                const struct api_choice *choice);
 
 /* Turns n logits of labels into probabilities, or whatever the activation gives. */
 void api_activate(enum label_activation activation, double *x, int n);

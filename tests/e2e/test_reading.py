@@ -545,11 +545,66 @@ def test_a_pair_with_token_types_that_the_model_lacks_is_refused(tmp_path):
         server.stop()
 
 
+@pytest.mark.parametrize("model", ["token_labels", "modern_token_labels"])
+def test_labels_of_tokens_are_those_of_transformers(model):
+    cases = [case for case in json.loads((ROOT / "tests/vectors/classifiers.json").read_text()) if case["model"] == model]
+    server = Server("--dtype", "float32", model=str(CLASSIFIERS / model), env={}).wait_until_ready()
+    try:
+        inputs = [case["texts"][0] for case in cases]
+        logits = server.post("/pooling", {"input": inputs, "task": "token_classify", "use_activation": False}).json()["data"]
+        shares = server.post("/pooling", {"input": inputs}).json()["data"]  # the task of this head
+        assert len(cases) == 2
+        for case, row, share in zip(cases, logits, shares):
+            assert len(row["data"]) == len(case["logits"]) == len(share["data"])
+            for found, wanted, shown in zip(row["data"], case["logits"], share["data"]):
+                weights = [math.exp(x) for x in wanted]
+                right = [x / sum(weights) for x in weights] if len(wanted) > 1 else [1 / (1 + math.exp(-wanted[0]))]
+                assert all(math.isclose(x, y, abs_tol=1e-5) for x, y in zip(found, wanted)) and len(found) == len(wanted)
+                assert all(math.isclose(x, y, abs_tol=1e-6) for x, y in zip(shown, right))
+        for path, body in (("/classify", {"input": "a"}), ("/score", {"text_1": "a", "text_2": "b"}), ("/pooling", {"input": "a", "task": "classify"})):
+            assert "labels of tokens" in refused(server, path, body)["message"]
+    finally:
+        server.stop()
+
+
+# ---- sentence-transformers ----------------------------------------------------------------------
+
+SENTENCES = json.loads((ROOT / "tests/vectors/sentences.json").read_text())
+
+
+@pytest.mark.parametrize("model", sorted({case["model"] for case in SENTENCES}))
+def test_a_folder_gives_what_sentence_transformers_gives(model):
+    cases = [case for case in SENTENCES if case["model"] == model]
+    server = Server("--dtype", "float32", model=str(ROOT / "tests/vectors" / model), env={}).wait_until_ready()
+    try:
+        texts = [case for case in cases if "embedding" in case]
+        for case, vector in zip(texts, embed(server, [case["text"] for case in texts]) if texts else []):
+            assert len(vector) == len(case["embedding"])
+            assert cosine(vector, case["embedding"]) > 0.999999 and max(abs(x - y) for x, y in zip(vector, case["embedding"])) < 1e-5
+        for case in (case for case in cases if "tokens" in case):
+            ask = {"input": case["text"], "task": "token_embed"}
+            rows = server.post("/pooling", ask).json()["data"][0]["data"]
+            assert len(rows) == len(case["tokens"])
+            assert all(abs(x - y) < 1e-5 for row, wanted in zip(rows, case["tokens"]) for x, y in zip(row, wanted))
+            floats = base64.b64decode(server.post("/pooling", {**ask, "encoding_format": "base64"}).json()["data"][0]["data"])
+            assert struct.unpack(f"<{len(floats) // 4}f", floats) == struct.unpack(f"<{len(floats) // 4}f", b"".join(struct.pack("<f", x) for row in rows for x in row))
+            assert server.post("/pooling", {**ask, "input": ["b", case["text"]], "dimensions": 8}).json()["data"][1]["data"][0] != rows[0]
+            assert server.post("/pooling", {**ask, "input": ["b", case["text"]]}).json()["data"][1]["data"] == rows
+        for case in (case for case in cases if "pair" in case):
+            first, second = case["pair"]
+            score = server.post("/score", {"text_1": first, "text_2": second}).json()["data"][0]["score"]
+            assert math.isclose(score, case["score"], abs_tol=1e-5)
+    finally:
+        server.stop()
+
+
 def test_a_model_without_such_a_head_names_the_path(server):
     for path in ("/classify", "/v1/classify"):
         assert refused(server, path, {"input": "a"})["message"].startswith("This model has no labels: /v1/classify needs")
     assert "has no labels: /v1/pooling needs" in refused(server, "/pooling", {"input": "a", "task": "classify"})["message"]
-    assert refused(server, "/pooling", {"input": "a", "task": "token_embed"})["param"] == "task"
+    assert "has no labels" in refused(server, "/pooling", {"input": "a", "task": "token_classify"})["message"]
+    assert refused(server, "/pooling", {"input": "a", "task": "plugin"})["param"] == "task"
+    assert refused(server, "/pooling", {"input": "a", "task": "token_embed", "use_activation": False})["param"] == "use_activation"
     assert server.post("/pooling", {"input": TEXTS}).json()["data"][1]["data"] == embed(server, TEXTS)[1]
     ranked = {row["index"]: row["relevance_score"] for row in server.post("/rerank", {"query": "sun", "documents": TEXTS[:2]}).json()["results"]}
     scores = [row["score"] for row in server.post("/score", {"text_1": "sun", "text_2": TEXTS[:2]}).json()["data"]]

@@ -11,7 +11,7 @@ the tiny qwen3 folder as `build/penstock quantize` converts it, with a head as l
 Qwen3-Reranker: the rows of two tokens, here 84 and 97, and the text of a pair.
 `bert_pairs` is a BERT whose second text has token type 1, with the tokenizer WordPiece, like ms-marco-MiniLM. `modern_pairs`
 and `modern_labels` are ModernBERTs, whose head has a norm and sees the mean or the first vector; the tokenizer's types have
-no effect there. `bert_pairs.gguf` and `modern_pairs.gguf` are the same models in the layout of llama.cpp's converter.
+no effect there. `token_labels` and `modern_token_labels` have labels for each token. `bert_pairs.gguf` and `modern_pairs.gguf` are the same models in the layout of llama.cpp's converter.
 """
 
 import argparse
@@ -40,14 +40,18 @@ MODELS = {
     "modern_labels": (transformers.ModernBertConfig, transformers.ModernBertForSequenceClassification, "folders/qwen3",
                       dict(num_labels=3, classifier_pooling="cls", classifier_bias=True, classifier_activation="tanh", local_attention=16,
                            num_hidden_layers=4, num_key_value_heads=4, id2label={0: "bad", 1: "good", 2: "LABEL_2"})),
+    "token_labels": (transformers.BertConfig, transformers.BertForTokenClassification, None,
+                     dict(num_labels=3, vocab_size=600, num_key_value_heads=4, id2label={0: "bad", 1: "good", 2: "LABEL_2"})),
+    "modern_token_labels": (transformers.ModernBertConfig, transformers.ModernBertForTokenClassification, "folders/qwen3",
+                            dict(num_labels=1, local_attention=24, num_hidden_layers=4, num_key_value_heads=4)),
     "scores": (transformers.LlamaConfig, transformers.LlamaForSequenceClassification, "folders/llama", dict(num_labels=1, tie_word_embeddings=False)),
 }
 TEXTS = ["The sun shines over the harbour.", "Rain."]
 PAIRS = [("sun", "The sun shines."), ("rain", "A cat."), ("rain", "It rains on the hills.")]
 
 
-RANDOMISED = ("bert_pairs", "modern_pairs", "modern_labels")
-WITHOUT_SCORES = ("labels", "modern_labels")
+RANDOMISED = ("bert_pairs", "modern_pairs", "modern_labels", "token_labels", "modern_token_labels")
+WITHOUT_SCORES = ("labels", "modern_labels", "token_labels", "modern_token_labels")
 BASE = {"bert_pairs": "bert.", "modern_pairs": "model."}
 
 
@@ -129,6 +133,8 @@ def add_byte_bpe(writer, path):
     writer.add_eos_token_id(257)
     writer.add_add_bos_token(True)
     writer.add_add_eos_token(True)
+    writer.add_sep_token_id(257)
+    writer.add_add_sep_token(True)
 
 
 def write_gguf(name, model):
@@ -192,6 +198,11 @@ def make_reranker(path):
         writer.close()
 
 
+def rounded(logits):
+    """Of a text, or of each token."""
+    return [rounded(row) for row in logits] if logits.dim() > 1 else [float(f"{x:.9g}") for x in logits]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=7)
@@ -202,12 +213,12 @@ def main():
         tokenizer = transformers.AutoTokenizer.from_pretrained(path)
         for texts in [(text,) for text in TEXTS] + (PAIRS if name not in WITHOUT_SCORES else []):
             inputs = tokenizer(*texts, return_tensors="pt")
-            assert ("token_type_ids" in inputs) == (name == "bert_pairs"), name
+            assert ("token_type_ids" in inputs) == (name in ("bert_pairs", "token_labels")), name
             ids = inputs["input_ids"][0].tolist()
             with torch.no_grad():
                 logits = model(**inputs).logits[0]
             for file in [name, f"{name}.gguf"] if name in BASE else [name]:
-                cases.append({"model": file, "texts": texts, "ids": ids, "logits": [float(f"{x:.9g}") for x in logits]})
+                cases.append({"model": file, "texts": texts, "ids": ids, "logits": rounded(logits)})
         if name in BASE:
             write_gguf(name, model)
     make_reranker(HERE / "classifiers/reranker.gguf")
