@@ -156,6 +156,46 @@ static const struct example counted[] = {
     {"{\"type\":\"array\",\"uniqueItems\":false}", {"+[1,1]"}},
 };
 
+/* A property without a name breaks a negated schema. It is the last one, so no repetition of its
+ * name can change that. */
+static const struct example broken[] = {
+    {"{\"type\":\"object\",\"not\":{\"additionalProperties\":false}}",
+     {"+{\"a\":1}", "+{\"a\":1,\"b\":2}", "-{}"}},
+    {"{\"type\":\"object\",\"not\":{\"properties\":{\"a\":{}},\"additionalProperties\":{\"type\":"
+     "\"integer\"}}}",
+     {"+{\"a\":1,\"b\":\"s\"}", "+{\"c\":1,\"b\":\"s\"}", "-{\"a\":\"s\"}", "-{\"b\":1}",
+      "-{\"b\":\"s\",\"b\":1}"}},
+    {"{\"type\":\"object\",\"not\":{\"patternProperties\":{\"^a\":{\"const\":1}}}}",
+     {"+{\"a\":2}", "+{\"b\":2,\"ab\":null}", "-{\"b\":2}", "-{\"a\":1}", "-{}"}},
+    {"{\"type\":\"object\",\"not\":{\"propertyNames\":{\"pattern\":\"a\"}}}",
+     {"+{\"b\":1}", "+{\"a\":1,\"b\":1}", "-{\"a\":1}", "-{}"}},
+    {"{\"type\":\"object\",\"not\":{\"propertyNames\":{\"not\":{\"enum\":[\"x\",\"y\"]}}}}",
+     {"+{\"x\":1}", "+{\"z\":1,\"y\":1}", "-{\"z\":1}", "-{}"}},
+    {"{\"type\":\"object\",\"oneOf\":[{\"additionalProperties\":{\"type\":\"integer\"}},{"
+     "\"additionalProperties\":{\"type\":\"string\"}}]}",
+     {"+{\"a\":1}", "+{\"a\":\"s\"}", "-{}", "-{\"a\":1,\"b\":\"s\"}", "-{\"a\":null}"}},
+    {"{\"type\":\"object\",\"properties\":{\"k\":{}},\"if\":{\"patternProperties\":{\"^x\":{"
+     "\"type\":"
+     "\"integer\"}}},\"else\":{\"required\":[\"k\"]}}",
+     {"+{\"x1\":1}", "+{\"k\":1,\"x1\":\"s\"}", "-{\"x1\":\"s\"}"}},
+};
+
+/* Constraints on names that are choices, and names beside properties. */
+static const struct example names[] = {
+    {"{\"type\":\"object\",\"propertyNames\":{\"anyOf\":[{\"pattern\":\"^a\"},{\"const\":\"b\"}]}}",
+     {"+{\"ab\":1,\"b\":2}", "+{}", "-{\"c\":1}", "-{\"ba\":1}"}},
+    {"{\"type\":\"object\",\"propertyNames\":{\"oneOf\":[{\"pattern\":\"a\"},{\"pattern\":\"b\"}]}"
+     "}",
+     {"+{\"a\":1,\"b\":2}", "-{\"ab\":1}", "-{\"c\":1}"}},
+    {"{\"type\":\"object\",\"propertyNames\":{\"maxLength\":1},\"properties\":{\"a\":{\"type\":"
+     "\"integer\"},\"ab\":{}},\"required\":[\"b\"]}",
+     {"+{\"a\":1,\"b\":2}", "+{\"b\":2,\"c\":3}", "-{\"ab\":1,\"b\":2}", "-{\"a\":1}"}},
+    {"{\"type\":\"object\",\"propertyNames\":{\"enum\":[\"a\",\"b\"]},\"properties\":{\"a\":{"
+     "\"type\":"
+     "\"integer\"},\"c\":{}}}",
+     {"+{\"a\":1,\"b\":2}", "+{}", "-{\"c\":1}", "-{\"a\":\"s\"}"}},
+};
+
 /* unevaluatedProperties and unevaluatedItems beside keywords that apply other schemas. */
 #define NONE_LEFT "\"unevaluatedProperties\":false"
 #define LISTS(name) "{\"properties\":{\"" name "\":{\"type\":\"integer\"}}}"
@@ -225,6 +265,16 @@ START_TEST(items_are_counted) {
 }
 END_TEST
 
+START_TEST(a_property_without_a_name_breaks_a_schema) {
+    check_example(&broken[_i]);
+}
+END_TEST
+
+START_TEST(names_of_properties_match_their_schema) {
+    check_example(&names[_i]);
+}
+END_TEST
+
 START_TEST(members_that_no_matching_schema_evaluates_are_constrained) {
     check_example(&unevaluated[_i]);
 }
@@ -240,8 +290,11 @@ static const struct {
     {"{\"dependentRequired\":{\"a\":5}}", "must be an object of schemas or arrays of names"},
     {"{\"not\":{\"format\":\"email\"}}", "at \"/not/format\" cannot be negated"},
     {"{\"not\":{\"uniqueItems\":true}}", "at \"/not/uniqueItems\" cannot be negated"},
-    {"{\"type\":\"object\",\"not\":{\"additionalProperties\":false}}",
-     "at \"/not/additionalProperties\" cannot be negated exactly, as a not, an if or a oneOf"},
+    {"{\"type\":\"object\",\"allOf\":[{\"not\":{\"additionalProperties\":{\"type\":\"null\"}}},"
+     "{\"not\":{\"patternProperties\":{\"a\":{\"const\":1}}}}]}",
+     "since another property without a name breaks another schema"},
+    {"{\"type\":\"object\",\"maxProperties\":3,\"not\":{\"additionalProperties\":false}}",
+     "next to minProperties or maxProperties"},
     {"{\"oneOf\":[{\"type\":\"string\",\"format\":\"uri\"},{\"type\":\"string\"}]}",
      "at \"/oneOf/0/format\" cannot be negated"},
     {"{\"not\":{\"const\":[1]}}", "excludes an array or an object"},
@@ -274,6 +327,8 @@ int main(void) {
     tcase_add_loop_test(cases, a_negated_schema_matches_what_breaks_it, 0, COUNT(negated));
     tcase_add_loop_test(cases, one_branch_matches_and_conditions_apply, 0, COUNT(chosen));
     tcase_add_loop_test(cases, items_are_counted, 0, COUNT(counted));
+    tcase_add_loop_test(cases, a_property_without_a_name_breaks_a_schema, 0, COUNT(broken));
+    tcase_add_loop_test(cases, names_of_properties_match_their_schema, 0, COUNT(names));
     tcase_add_loop_test(cases, members_that_no_matching_schema_evaluates_are_constrained, 0,
                         COUNT(unevaluated));
     tcase_add_loop_test(cases, what_is_not_decided_is_refused_with_its_place, 0, COUNT(refused));

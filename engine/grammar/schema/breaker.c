@@ -81,16 +81,92 @@ static void choose_name(struct schema_reader *r, struct pointers *out, const str
     }
 }
 
+/* ---- properties without a name -------------------------------------------------------------- */
+
+static void make_true(struct schema_reader *r, struct json *way, const char *keyword,
+                      const struct json *map) {
+    struct json *values = map ? made_in(r, way, keyword, JSON_OBJECT) : NULL;
+    json_each_member(member, values ? map : NULL) made_bool(r, values, member->name, true);
+}
+
+/* Adds the way in which a property without a name is the breaker. The way lists the names and
+ * patterns that the keyword depends on. */
+static void add_last(struct schema_reader *r, struct json *ways, const struct json *breaker,
+                     const struct json *keyword, const struct json *pattern) {
+    bool is_others = strcmp(keyword->name, "additionalProperties") == 0;
+    struct json *way = made_in(r, ways, NULL, JSON_OBJECT);
+    if (!way) return;
+    made_copy(r, way, HAS_LAST_BREAKER, breaker);
+    made_text(r, way, BREAKER_OF, keyword->name);
+    if (pattern) made_text(r, way, BREAKER_PATTERN, pattern->name);
+    if (is_others) make_true(r, way, "properties", schema_value(breaker, "properties"));
+    if (is_others || pattern)
+        make_true(r, way, "patternProperties", schema_value(breaker, "patternProperties"));
+}
+
+/* Adds these ways, each made once, to `out`. */
+static void choose_last(struct schema_reader *r, struct pointers *out, const struct json *breaker,
+                        const struct json *keyword) {
+    bool is_map = strcmp(keyword->name, "patternProperties") == 0, is_known = false;
+    struct json *ways = known_ways(r, breaker);
+    if (!ways || !builder_works(r->b, 200)) return;
+    json_each(way, ways) is_known = is_known || schema_value(way, HAS_LAST_BREAKER);
+    if (!is_known && !is_map) add_last(r, ways, breaker, keyword, NULL);
+    json_each_member(pattern, !is_known && is_map ? keyword : NULL)
+        add_last(r, ways, breaker, keyword, pattern);
+    json_each(way, ways) if (schema_value(way, HAS_LAST_BREAKER)) pointers_add(r->b, out, way);
+}
+
+const struct json *last_breaker(const struct conj *conj) {
+    conj_each(schema, conj) if (schema_value(schema, HAS_LAST_BREAKER)) return schema;
+    return NULL;
+}
+
+/* Does the kind match this pattern? */
+static bool kind_matches(const struct key_kind *kind, const char *pattern) {
+    for (int i = 0; i < kind->n; i++)
+        if (strcmp(kind->patterns[i]->name, pattern) == 0) return kind->chosen >> i & 1;
+    return false;
+}
+
+/* Adds the negation of a schema to a conjunction. Returns false if nothing breaks it. */
+static bool add_negation(struct schema_reader *r, struct conj *conj, const struct json *schema) {
+    const struct json *negation = schema_negation(r, schema);
+    r->path.n = 0;
+    if (negation) conj_add(r, conj, negation);
+    return negation && !conj->is_false;
+}
+
+bool breaker_narrow(struct schema_reader *r, const struct json *last, const struct key_kind *kind,
+                    struct conj *value, struct conj *name) {
+    const struct json *schema = schema_value(last, HAS_LAST_BREAKER);
+    const struct json *pattern = schema_value(last, BREAKER_PATTERN);
+    const struct json *patterns = schema_value(schema, "patternProperties");
+    const struct json *keyword = schema_value(schema, json_text(schema_value(last, BREAKER_OF)));
+    if (strcmp(keyword->name, "propertyNames") == 0) return add_negation(r, name, keyword);
+    if (pattern) {
+        const struct json *own = schema_member(r, keyword, json_text(pattern));
+        return kind_matches(kind, json_text(pattern)) && add_negation(r, value, own);
+    }
+    json_each_member(other, patterns) if (kind_matches(kind, other->name)) return false;
+    return add_negation(r, value, keyword);
+}
+
+/* ---- all ways ------------------------------------------------------------------------------- */
+
 struct pointers breaker_ways(struct schema_reader *r, const struct conj *conj,
                              const struct json *breaker) {
     const struct json *keyword = keyword_of(conj, breaker);
     struct pointers out = {0};
     if (!keyword) return out;
-    if (!schema_is_closed(r, conj))
-        schema_cannot(
-            r, keyword,
-            "cannot be negated exactly, as a not, an if or a oneOf whose branches overlap "
-            "needs it, since the object may have properties that no schema names.");
+    if (!schema_is_closed(r, conj)) {
+        if (last_breaker(conj))
+            schema_cannot(r, keyword,
+                          "cannot be negated exactly, as a not, an if or a oneOf whose branches "
+                          "overlap needs it, since another property without a name breaks another "
+                          "schema.");
+        choose_last(r, &out, breaker, keyword);
+    }
     conj_each_value(properties, conj, "properties") {
         json_each_member(property, properties)
             choose_name(r, &out, breaker, keyword, property->name);
@@ -98,5 +174,8 @@ struct pointers breaker_ways(struct schema_reader *r, const struct conj *conj,
     conj_each_value(required, conj, "required") {
         json_each(name, required) choose_name(r, &out, breaker, keyword, json_text(name));
     }
+    struct conj names = names_together(r, conj);
+    struct pointers listed = names_listed(r, &names);
+    pointers_each(name, &listed) choose_name(r, &out, breaker, keyword, json_text(name));
     return out;
 }

@@ -87,6 +87,7 @@ struct schema_reader {
 
 /* Adds a schema, and the schemas that it refers to, to a conjunction. */
 void conj_add(struct schema_reader *r, struct conj *conj, const struct json *schema);
+struct conj conj_copy(struct schema_reader *r, const struct conj *conj);
 void pointers_add(struct builder *b, struct pointers *pointers, const void *pointer);
 bool pointers_have(const struct pointers *pointers, const void *pointer);
 
@@ -100,6 +101,10 @@ unsigned conj_types(const struct conj *conj);
 
 /* Returns the schema of a `nullable` in a conjunction, or NULL. */
 const struct json *schema_owner(struct schema_reader *r, const struct json *nullable);
+
+/* The texts of a conjunction that are names of properties, as a regular expression of their JSON
+ * spelling; NULL: any text. */
+struct expr *conj_names(struct schema_reader *r, const struct conj *conj);
 
 /* Returns a call of the conjunction's rule. */
 struct expr *conj_call(struct schema_reader *r, const struct conj *conj);
@@ -119,6 +124,10 @@ void conj_define_rules(struct schema_reader *r);
 /* A schema that a property breaks by the keyword BREAKER_OF, which applies to other properties. */
 #define HAS_BREAKER "\xFF-breaker"
 #define BREAKER_OF "\xFF-breaker of"
+/* The same, broken by the last property, which no schema names. For patternProperties,
+ * BREAKER_PATTERN is the pattern that its name matches. */
+#define HAS_LAST_BREAKER "\xFF-last breaker"
+#define BREAKER_PATTERN "\xFF-breaker pattern"
 
 /* Iterates over the schemas of a conjunction. */
 #define conj_each(schema, conj)                                                                    \
@@ -222,6 +231,21 @@ const struct json *open_breaker(const struct conj *conj);
 struct pointers breaker_ways(struct schema_reader *r, const struct conj *conj,
                              const struct json *breaker);
 
+/* Returns the schema with a HAS_LAST_BREAKER, or NULL. */
+const struct json *last_breaker(const struct conj *conj);
+
+/* Keys that match the patterns of the bit set `chosen`, and no other one of the n patterns. */
+struct key_kind {
+    const struct json *const *patterns; /* members of patternProperties */
+    int n;
+    unsigned chosen;
+};
+
+/* Adds the breaker's constraints to the conjunctions of the value and the name of a property whose
+ * name is of this kind. Returns false if no such property is the breaker. */
+bool breaker_narrow(struct schema_reader *r, const struct json *last, const struct key_kind *kind,
+                    struct conj *value, struct conj *name);
+
 /* ---- keywords.c ----------------------------------------------------------------------------- */
 
 enum form {                  /* of a keyword's value */
@@ -308,6 +332,10 @@ struct expr *schema_object(struct schema_reader *r, const struct conj *conj);
 
 /* Do the schemas of an object name all properties that it may have? */
 bool schema_is_closed(struct schema_reader *r, const struct conj *conj);
+
+/* Returns the conjunction of all propertyNames, and the names that they list. */
+struct conj names_together(struct schema_reader *r, const struct conj *conj);
+struct pointers names_listed(struct schema_reader *r, const struct conj *names);
 
 /* Returns the conjunction of the schemas for a property's value. */
 struct conj schema_property(struct schema_reader *r, const struct conj *conj, const char *name);

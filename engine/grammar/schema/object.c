@@ -31,8 +31,10 @@ struct object {
     int n_patterns;
     struct conj names; /* propertyNames; names that it lists become properties */
     bool has_others;
-    bool is_closed; /* only properties that a schema names */
-    bool is_loose;  /* a pattern is ignored: other keys may have any value */
+    bool is_closed;     /* only properties that a schema names */
+    bool is_loose;      /* a pattern is ignored: other keys may have any value */
+    bool is_impossible; /* a required property may not exist */
+    int last_rule;      /* of the last member, which is a breaker; 0: it may be any */
 };
 
 /* ---- the schemas of a property -------------------------------------------------------------- */
@@ -60,6 +62,28 @@ struct conj schema_property(struct schema_reader *r, const struct conj *conj, co
     struct conj out = {0};
     conj_each(schema, conj) if (builder_works(r->b, 50)) add_property(r, &out, schema, name);
     return out;
+}
+
+/* ---- the names of properties ---------------------------------------------------------------- */
+
+struct conj names_together(struct schema_reader *r, const struct conj *conj) {
+    struct conj names = {0};
+    conj_each_value(schema, conj, "propertyNames") {
+        r->path.n = 0;
+        conj_add(r, &names, schema);
+    }
+    conj_refuse_null(r, &names);
+    return names;
+}
+
+struct pointers names_listed(struct schema_reader *r, const struct conj *names) {
+    struct pointers listed = {0}, matching = {0};
+    if (schema_has_values(names)) matching = schema_matching(r, names);
+    pointers_each(name, &matching) {
+        bool is_name = json_is(name, JSON_STRING) && strlen(json_text(name)) == json_length(name);
+        if (is_name && builder_works(r->b, 100)) pointers_add(r->b, &listed, name);
+    }
+    return listed;
 }
 
 /* ---- gathering ------------------------------------------------------------------------------ */
@@ -106,28 +130,26 @@ static void unite_names(struct object *o) {
     builder_works(o->r->b, (size_t)n * 20);
 }
 
-/* Reads propertyNames. Each name that it lists becomes a property, so it cannot be repeated. */
+/* Reads propertyNames. Each name that it lists becomes a property, so it cannot be repeated. As a
+ * hint it is ignored next to properties. */
 static void gather_names(struct object *o) {
-    bool has_properties = o->n > 0;
-    conj_each_value(schema, o->conj, "propertyNames") {
-        if (has_properties)
-            schema_cannot(o->r, schema, "is not enforced together with properties or required.");
-        o->r->path.n = 0;
-        if (!has_properties) conj_add(o->r, &o->names, schema);
+    if (o->n > 0 && o->r->mode == SCHEMA_HINT) return;
+    o->names = names_together(o->r, o->conj);
+    struct pointers listed = names_listed(o->r, &o->names);
+    pointers_each(name, &listed) add_name(o, json_text(name), false);
+}
+
+/* Removes the properties whose names propertyNames forbids. */
+static void remove_names(struct object *o) {
+    int n = 0;
+    for (int i = 0; i < o->n && builder_works(o->r->b, 50); i++) {
+        struct json name = json_borrowed_text((char *)o->properties[i].name);
+        if (conj_holds(o->r, &o->names, &name))
+            o->properties[n++] = o->properties[i];
+        else
+            o->is_impossible |= o->properties[i].is_required;
     }
-    conj_refuse_null(o->r, &o->names);
-    static const char *const choices[] = {"anyOf", "oneOf"};
-    for (int i = 0; i < 2; i++) {
-        conj_each_value(choice, &o->names, choices[i])
-            schema_cannot(o->r, choice, "is not enforced on the names of properties.");
-    }
-    if (!schema_has_values(&o->names)) return;
-    struct pointers matching = schema_matching(o->r, &o->names);
-    pointers_each(name, &matching) {
-        if (!builder_works(o->r->b, 100)) return;
-        if (json_is(name, JSON_STRING) && strlen(json_text(name)) == json_length(name))
-            add_name(o, json_text(name), false);
-    }
+    o->n = n;
 }
 
 static void add_pattern(struct object *o, const struct json *pattern) {
@@ -154,6 +176,7 @@ static void gather(struct object *o) {
     }
     gather_names(o);
     unite_names(o);
+    remove_names(o);
     conj_each_value(patterns, o->conj, "patternProperties") {
         json_each(pattern, patterns) add_pattern(o, pattern);
     }
@@ -218,13 +241,13 @@ static struct expr *read_key_pattern(struct object *o, int i) {
 
 /* Keys that are not properties, that match the patterns of the bit set `chosen` and no other
  * pattern. Printable ASCII is unescaped in them, so an escape cannot spell a property's name. */
-static struct expr *other_key(struct object *o, unsigned chosen) {
+static struct expr *other_key(struct object *o, unsigned chosen, const struct conj *names) {
     struct builder *b = o->r->b;
     struct expr *all = expr_new(b, EXPR_AND), *own = expr_new(b, EXPR_ALT);
     if (all->kind == EXPR_FAILED) return all;
     if (b->is_gemma) expr_add(all, pattern_own(b, GEMMA_KEY));
     expr_add(all, pattern_own(b, o->n_patterns ? "(?:" PLAIN_KEY ")*" : "(?:" OTHER_KEY ")*"));
-    struct expr *named = schema_string_inside(o->r, &o->names);
+    struct expr *named = conj_names(o->r, names);
     if (named) expr_add(all, named);
     for (int i = 0; i < o->n; i++) {
         struct expr *name = expr_bytes(b, o->properties[i].name, strlen(o->properties[i].name));
@@ -284,18 +307,20 @@ static int key_kinds(struct object *o, unsigned kinds[MAX_KINDS]) {
     return 1 << o->n_patterns;
 }
 
-/* Creates the rule of a member without a named property; once per object. */
-static int other_rule(struct object *o) {
+/* Creates the rule of a member without a named property; with `last`, of one that is a breaker. */
+static int other_rule(struct object *o, const struct json *last) {
     struct builder *b = o->r->b;
     struct expr *all = expr_new(b, EXPR_ALT);
     bool has_others = !schema_has_values(&o->names) && conj_types(&o->names) & TYPE_STRING;
     unsigned kinds[MAX_KINDS];
     int n = has_others ? key_kinds(o, kinds) : 0;
     for (int i = 0; i < n && b->status == STATUS_OK; i++) {
-        struct conj value = other_value(o, kinds[i]);
+        struct conj value = other_value(o, kinds[i]), names = conj_copy(o->r, &o->names);
+        struct key_kind kind = {o->patterns, o->n_patterns, kinds[i]};
         if (value.is_false || (kinds[i] == 0 && o->is_closed)) continue;
+        if (last && !breaker_narrow(o->r, last, &kind, &value, &names)) continue;
         o->has_others = true;
-        expr_add(all, member(o, other_key(o, kinds[i]), &value));
+        expr_add(all, member(o, other_key(o, kinds[i], &names), &value));
     }
     int rule = rule_new(b, NULL);
     rule_define(b, rule, all);
@@ -317,6 +342,7 @@ static struct expr *rest(struct object *o, int at, int others) {
         struct expr *other = after_comma(b, expr_call(b, others));
         expr_add(all, expr_repeat(b, other, 0, NO_MAX));
     }
+    if (o->last_rule) expr_add(all, after_comma(b, expr_call(b, o->last_rule)));
     return all;
 }
 
@@ -341,11 +367,13 @@ static struct expr *members(struct object *o, int others) {
         expr_add(all, expr_of(b, EXPR_CAT, named_member(o, i), expr_call(b, tails + i), NULL));
     }
     if (may_be_empty && o->has_others) {
-        struct expr *more = after_comma(b, expr_call(b, others));
-        expr_add(all,
-                 expr_of(b, EXPR_CAT, expr_call(b, others), expr_repeat(b, more, 0, NO_MAX), NULL));
+        struct expr *more = expr_repeat(b, after_comma(b, expr_call(b, others)), 0, NO_MAX);
+        struct expr *some = expr_of(b, EXPR_CAT, expr_call(b, others), more, NULL);
+        if (o->last_rule) expr_add(some, after_comma(b, expr_call(b, o->last_rule)));
+        expr_add(all, some);
     }
-    return expr_repeat(b, all, may_be_empty ? 0 : 1, 1);
+    if (may_be_empty && o->last_rule) expr_add(all, expr_call(b, o->last_rule));
+    return expr_repeat(b, all, may_be_empty && !o->last_rule ? 0 : 1, 1);
 }
 
 /* ---- counted members ------------------------------------------------------------------------ */
@@ -432,6 +460,10 @@ static struct expr *bounded_members(struct object *o, int others) {
     for (int i = 0; i < o->n; i++) required += o->properties[i].is_required;
     if (min <= required && (max == NO_MAX || (!o->has_others && max >= o->n)))
         return members(o, others);
+    if (o->last_rule)
+        schema_cannot(o->r, schema_value(last_breaker(o->conj), HAS_LAST_BREAKER),
+                      "cannot be negated exactly next to minProperties or maxProperties, since the "
+                      "object may have properties that no schema names.");
     if (!o->has_others && (max == NO_MAX || max > o->n)) max = o->n;
     if (max != NO_MAX && max < min) return expr_new(o->r->b, EXPR_ALT);
     min = least_members(o, min);
@@ -447,11 +479,14 @@ struct expr *schema_object(struct schema_reader *r, const struct conj *conj) {
     conj_each(schema, conj) says_others |=
         schema_others(schema) != NULL || schema_value(schema, "propertyNames") != NULL;
     if (b->status != STATUS_OK) return &b->spare;
+    if (o.is_impossible) return expr_new(b, EXPR_ALT);
     bool says_counts =
         conj_largest(conj, "minProperties", 0) > 0 || conj_smallest(conj, "maxProperties", -1) >= 0;
+    says_others |= last_breaker(conj) != NULL;
     if (o.n == 0 && o.n_patterns == 0 && !says_others && !says_counts && !o.is_closed)
         return json_call(b, JSON_RULE_OBJECT);
-    int others = other_rule(&o);
+    int others = other_rule(&o, NULL);
+    if (last_breaker(conj)) o.last_rule = other_rule(&o, last_breaker(conj));
     return expr_of(b, EXPR_CAT, expr_text(b, "{"), json_call(b, JSON_RULE_SPACE),
                    bounded_members(&o, others), expr_text(b, "}"), NULL);
 }

@@ -188,17 +188,18 @@ int conj_smallest(const struct conj *conj, const char *keyword, int none) {
 
 /* ---- bodies --------------------------------------------------------------------------------- */
 
+struct conj conj_copy(struct schema_reader *r, const struct conj *conj) {
+    struct conj out = {.is_false = conj->is_false, .without = conj->without};
+    pointers_each(schema, &conj->schemas) pointers_add(r->b, &out.schemas, schema);
+    pointers_each(choice, &conj->resolved) pointers_add(r->b, &out.resolved, choice);
+    return out;
+}
+
 /* Returns a copy of the conjunction with one branch of `choice`, an anyOf, a oneOf or a nullable,
  * and with `choice` marked as resolved. branch NULL: none is added. */
 static struct conj with_branch(struct schema_reader *r, const struct conj *conj,
                                const struct json *choice, const struct json *branch) {
-    struct conj out = {.is_false = conj->is_false, .without = conj->without};
-    for (int i = 0; i < conj->schemas.n; i++) {
-        pointers_add(r->b, &out.schemas, conj->schemas.list[i]);
-    }
-    for (int i = 0; i < conj->resolved.n; i++) {
-        pointers_add(r->b, &out.resolved, conj->resolved.list[i]);
-    }
+    struct conj out = conj_copy(r, conj);
     pointers_add(r->b, &out.resolved, choice);
     r->path.n = 0;
     if (branch) conj_add(r, &out, branch);
@@ -295,8 +296,10 @@ static const struct json *open_choice(const struct conj *conj) {
     return NULL;
 }
 
+/* Adds an alternative for each branch of a choice: a call of its rule, or its names. */
 static struct expr *choose(struct schema_reader *r, const struct conj *conj,
-                           const struct json *choice) {
+                           const struct json *choice,
+                           struct expr *(*add)(struct schema_reader *, const struct conj *)) {
     struct builder *b = r->b;
     struct expr *all = expr_new(b, EXPR_ALT);
     struct conj *with = builder_alloc(b, (size_t)json_count(choice) * sizeof *with);
@@ -308,9 +311,23 @@ static struct expr *choose(struct schema_reader *r, const struct conj *conj,
     }
     if (strcmp(choice->name, "oneOf") == 0) make_disjoint(r, conj, choice, with);
     for (int i = 0; i < n && b->status == STATUS_OK; i++) {
-        if (!conj_impossible(r, &with[i])) expr_add(all, conj_call(r, &with[i]));
+        if (!conj_impossible(r, &with[i])) expr_add(all, add(r, &with[i]));
     }
     return all;
+}
+
+static struct expr *names_of(struct schema_reader *r, const struct conj *conj) {
+    struct expr *names = conj_names(r, conj);
+    return names ? names : pattern_own(r->b, "(?s:.*)");
+}
+
+struct expr *conj_names(struct schema_reader *r, const struct conj *conj) {
+    struct conj names = conj_copy(r, conj);
+    conj_refuse_null(r, &names);
+    const struct json *choice = open_choice(&names);
+    if (!(conj_types(&names) & TYPE_STRING)) return expr_new(r->b, EXPR_ALT);
+    if (schema_has_values(&names)) return json_spelled(r->b, schema_text_values(r, &names));
+    return choice ? choose(r, &names, choice, names_of) : schema_string_inside(r, &names);
 }
 
 /* A property breaks a schema: each is an alternative. */
@@ -371,7 +388,7 @@ static struct expr *body(struct schema_reader *r, const struct conj *conj) {
     const struct json *choice = open_choice(conj), *nullable = open_nullable(conj);
     if (nullable) return value_or_null(r, conj, nullable);
     if (schema_has_values(conj)) return schema_values(r, conj, types);
-    if (choice) return choose(r, conj, choice);
+    if (choice) return choose(r, conj, choice, conj_call);
     const struct json *breaker = types & TYPE_OBJECT ? open_breaker(conj) : NULL;
     if (breaker) return break_by_property(r, conj, breaker);
     return typed(r, conj, types);
