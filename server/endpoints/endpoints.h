@@ -50,6 +50,7 @@ void health_live(struct app *app, struct http_request *http);
 void health_ready(struct app *app, struct http_request *http);
 void health_load(struct app *app, struct http_request *http);
 void health_kv_event_sources(struct app *app, struct http_request *http);
+void health_server_info(struct app *app, struct http_request *http);
 void health_metrics(struct app *app, struct http_request *http);
 void health_version(struct app *app, struct http_request *http);
 

@@ -2,6 +2,7 @@
 #include "server/endpoints/endpoints.h"
 #include "server/endpoints/exposition.h"
 #include "server/endpoints/metrics_view.h"
+#include "server/json/json.h"
 
 /* If a step runs for this time, the engine hangs. */
 #define STUCK_S 60
@@ -84,6 +85,22 @@ void health_load(struct app *app, struct http_request *http) {
 void health_kv_event_sources(struct app *app, struct http_request *http) {
     struct buf body = {0};
     kv_events_write_sources(app->kv_events, &body);
+    respond_and_release(http, &body);
+}
+
+/* For vllm-router: tells how to compare prompts with the blocks of the events. */
+void health_server_info(struct app *app, struct http_request *http) {
+    const struct engine_memory *memory = engine_memory(app->engine);
+    struct buf body = {0};
+    buf_puts(&body, "{\"model_id\":");
+    json_write_string(&body, app->model_name, strlen(app->model_name));
+    buf_puts(&body, ",\"served_model_name\":");
+    json_write_string(&body, app->model_name, strlen(app->model_name));
+    buf_printf(&body,
+               ",\"kv_block_size\":%d,\"effective_attention_block_size\":%d,"
+               "\"max_model_len\":%d,\"max_num_seqs\":%d,\"max_total_num_tokens\":%lld}",
+               memory->block_size, memory->block_size, app->limits.max_model_len,
+               app->options->engine.max_num_seqs, (long long)memory->n_blocks * memory->block_size);
     respond_and_release(http, &body);
 }
 

@@ -251,7 +251,7 @@ const struct option option_table[] = {
     {"admin-key", "KEYS", OPTION_TEXT, AT(access.admin_key), NULL, 0, 0, NULL, SERVE, "HTTP",
      "keys that may also POST /drain, separated by commas"},
     {"metrics-key", "KEYS", OPTION_TEXT, AT(access.metrics_key), NULL, 0, 0, NULL, SERVE, "HTTP",
-     "keys for /metrics, /version, /kv_event_sources, by commas; default: open"},
+     "keys for /metrics, /version and paths of routers, by commas; default: open"},
     {"cors-origins", "ORIGINS", OPTION_NAMES, AT(access.cors_origins), NULL, 0, 0, NULL, SERVE,
      "HTTP", "origins whose web pages may use the API, e.g. https://example.org, or *"},
     {"trusted-proxies", "ADDRESSES", OPTION_NAMES, AT(access.trusted_proxies), NULL, 0, 0, NULL,

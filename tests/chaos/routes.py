@@ -231,7 +231,7 @@ ROWS = [
     ("detokenize", POST, "/detokenize", {"model": MODEL, "tokens": [72, 73, 257, 74]}),
     *((path, GET, path, None) for path in ("/v1/models", "/tokenizer_info", "/health", "/health/live", "/health/ready", "/ping",
                                         "/load", "/openapi.json",
-                                           "/metrics", "/version", "/kv_event_sources")),
+                                           "/metrics", "/version", "/kv_event_sources", "/get_server_info")),
     *((path, GET, path, None) for path in ("/", "/page/main.js", "/page/page.css", "/penstock/live", "/api/version", "/api/tags", "/api/ps", "/props", "/slots")),
     ("apply-template", POST, "/apply-template", {"model": MODEL, "messages": USER, "add_generation_prompt": True}),
     ("show", POST, "/api/show", {"model": MODEL, "verbose": True}), ("show by its old name", POST, "/api/show", {"name": MODEL}),

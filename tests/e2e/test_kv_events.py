@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import zmq
 
-from conftest import BINARY, MODEL, environment, free_port
+from conftest import BINARY, MODEL, NAME, environment, free_port
 from streams import until
 
 END = (2 ** 64 - 1).to_bytes(8, "big")
@@ -259,3 +259,9 @@ def test_endpoints_that_cannot_be_served_are_refused(flags, text):
     command = [BINARY, "serve", "--model", MODEL, "--port", str(free_port()), "--max-model-len", "256", *flags]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment())
     assert ended.returncode in (1, 2) and text in ended.stderr, ended.stderr
+
+
+def test_routers_learn_the_sizes(server):
+    info = server.http.get("/get_server_info").json()
+    assert info["model_id"] == info["served_model_name"] == NAME and info["kv_block_size"] == 16
+    assert info["max_model_len"] == 1024 and info["max_num_seqs"] == 16 and info["max_total_num_tokens"] % 16 == 0

@@ -155,10 +155,10 @@ def test_the_process_is_told(server):
 
 def test_keys_leave_scrapes_open_unless_they_have_their_own(start):
     server = start("--api-key", "secret")
-    for path in ("/metrics", "/version"):
+    for path in ("/metrics", "/version", "/get_server_info"):
         assert server.http.get(path).status_code == 200
     server = start("--api-key", "secret", "--metrics-key", "scrape,other")
-    for path in ("/metrics", "/version"):
+    for path in ("/metrics", "/version", "/get_server_info"):
         for value in ("", "Bearer secret", "Bearer scrape,other"):
             answer = server.http.get(path, headers={"authorization": value})
             assert answer.status_code == 401 and "metrics key" in answer.json()["error"]["message"]

@@ -52,6 +52,7 @@ static const struct {
     {"/metrics", "GET", NULL, 200, NULL},
     {"/version", "GET", NULL, 200, NULL},
     {"/kv_event_sources", "GET", NULL, 200, NULL},
+    {"/get_server_info", "GET", NULL, 200, NULL},
     {"/drain", "POST", NULL, 401, "/drain"},
     {"/v1/load_lora_adapter", "POST", NULL, 401, "/v1/load_lora_adapter"},
     {"/v1/unload_lora_adapter", "POST", NULL, 401, "/v1/unload_lora_adapter"},
