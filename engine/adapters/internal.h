@@ -7,7 +7,7 @@
 #include "engine/models/families/family.h"
 
 /* The two tensors of a projection. Dimensions are in GGUF's order. */
-struct pair {
+struct low_rank_pair {
     const struct weight *a; /* {K, rank}; NULL: not found */
     const struct weight *b; /* {rank, N} */
     float scale;
@@ -18,7 +18,7 @@ struct adapter_file {
     const char *path;
     struct model *model;
     bool in_gguf;
-    struct pair *pairs; /* [L][N_ROLES] */
+    struct low_rank_pair *pairs; /* [L][N_ROLES] */
     struct err *err;
 };
 

@@ -59,7 +59,7 @@ enum status pair_add(struct adapter_file *file, const struct weight *weight, cha
     /* the model does not use the keys and values of such a layer */
     if (layer >= 0 && config_ignores(&model->config, role, layer)) return STATUS_OK;
     if (!can_adapt(model, role, layer)) return refuse_role(file, weight, role);
-    struct pair *pair = &file->pairs[(size_t)layer * N_ROLES + role];
+    struct low_rank_pair *pair = &file->pairs[(size_t)layer * N_ROLES + role];
     const struct weight **to = half == 'a' ? &pair->a : &pair->b;
     if (*to)
         return err_set(file->err, STATUS_BAD_FILE, weight->name,
@@ -73,8 +73,8 @@ enum status pair_add(struct adapter_file *file, const struct weight *weight, cha
 /* ---- checks --------------------------------------------------------------------------------- */
 
 /* Rows of a pair that become one part. */
-struct slice {
-    const struct pair *pair;
+struct matrix_slice {
+    const struct low_rank_pair *pair;
     enum role role, of; /* the part's; the file's tensor, which may be fused */
     int layer;
     int first, N; /* rows of b, in the model's order */
@@ -93,7 +93,7 @@ static enum status check_half(const struct adapter_file *file, const struct weig
                    weight->name, rows, row, half, weight->dim[1], weight->dim[0]);
 }
 
-static enum status check_pair(const struct adapter_file *file, const struct pair *pair,
+static enum status check_pair(const struct adapter_file *file, const struct low_rank_pair *pair,
                               enum role role, int layer, const struct adapter_limits *limits) {
     const struct model_config *config = &file->model->config;
     const struct role_info *info = role_info(role);
@@ -123,21 +123,21 @@ static enum status check_pair(const struct adapter_file *file, const struct pair
 }
 
 /* Fills slice[MAX_PARTS] with the parts of a pair. Returns their number. */
-static int slice_pair(struct slice *slice, const struct adapter_file *file, const struct pair *pair,
-                      enum role role, int layer) {
+static int slice_pair(struct matrix_slice *slice, const struct adapter_file *file,
+                      const struct low_rank_pair *pair, enum role role, int layer) {
     const struct model_config *config = &file->model->config;
     enum role roles[MAX_PARTS];
     int n = roles_of(role, roles), first = 0;
     for (int i = 0; i < n; i++, first += slice[i - 1].N)
-        slice[i] = (struct slice){.pair = pair,
-                                  .role = roles[i],
-                                  .of = role,
-                                  .layer = layer,
-                                  .first = first,
-                                  .N = role_extent(config, role_info(roles[i])->N, layer),
-                                  .all = (int)pair->b->dim[1],
-                                  .K = (int)pair->a->dim[0],
-                                  .has_a = i == 0};
+        slice[i] = (struct matrix_slice){.pair = pair,
+                                         .role = roles[i],
+                                         .of = role,
+                                         .layer = layer,
+                                         .first = first,
+                                         .N = role_extent(config, role_info(roles[i])->N, layer),
+                                         .all = (int)pair->b->dim[1],
+                                         .K = (int)pair->a->dim[0],
+                                         .has_a = i == 0};
     assert(first == pair->b->dim[1]);
     return n;
 }
@@ -145,7 +145,7 @@ static int slice_pair(struct slice *slice, const struct adapter_file *file, cons
 /* ---- numbers -------------------------------------------------------------------------------- */
 
 /* An adapter being made. */
-struct making {
+struct parts_making {
     const struct adapter_file *file;
     struct adapter *adapter;
     int capacity;
@@ -155,14 +155,15 @@ struct making {
 };
 
 /* Calls fn for every slice of the file. */
-static enum status each_slice(struct making *m,
-                              enum status (*fn)(struct making *m, const struct slice *slice)) {
+static enum status each_slice(struct parts_making *m,
+                              enum status (*fn)(struct parts_making *m,
+                                                const struct matrix_slice *slice)) {
     const struct model_config *config = &m->file->model->config;
     enum status status = STATUS_OK;
     for (int layer = 0; layer < config->L; layer++)
         for (enum role role = 0; role < N_ROLES && !status; role++) {
-            const struct pair *pair = &m->file->pairs[(size_t)layer * N_ROLES + role];
-            struct slice slices[MAX_PARTS];
+            const struct low_rank_pair *pair = &m->file->pairs[(size_t)layer * N_ROLES + role];
+            struct matrix_slice slices[MAX_PARTS];
             if (!pair->a) continue;
             int n = slice_pair(slices, m->file, pair, role, layer);
             for (int i = 0; i < n && !status; i++) status = fn(m, &slices[i]);
@@ -170,7 +171,7 @@ static enum status each_slice(struct making *m,
     return status;
 }
 
-static enum status count_slice(struct making *m, const struct slice *slice) {
+static enum status count_slice(struct parts_making *m, const struct matrix_slice *slice) {
     const int64_t rank = slice->pair->a->dim[1];
     m->capacity++;
     m->floats += rank * slice->N + (slice->has_a ? rank * slice->K : 0);
@@ -180,7 +181,7 @@ static enum status count_slice(struct making *m, const struct slice *slice) {
 
 /* Returns the row of the file's B that is row n of a slice. Files may keep the rows of fused
  * queries, keys and values in groups, and the pairs of a rotated head in another order. */
-static int64_t row_of(const struct adapter_file *file, const struct slice *slice, int n) {
+static int64_t row_of(const struct adapter_file *file, const struct matrix_slice *slice, int n) {
     const struct model_config *config = &file->model->config;
     const struct folder_style *style = &model_family_called(config->architecture)->folder;
     const struct kv_heads heads = config_heads(config, slice->layer);
@@ -205,7 +206,8 @@ static int64_t row_of(const struct adapter_file *file, const struct slice *slice
     return grouped.groups > 0 ? weight_ungrouped_row(&grouped, row) : row;
 }
 
-static enum status read_finite(const struct making *m, const struct weight *weight, float *out) {
+static enum status read_finite(const struct parts_making *m, const struct weight *weight,
+                               float *out) {
     dequantise(weight->type, weight->data, out, (size_t)weight->n_elements);
     for (int64_t i = 0; i < weight->n_elements; i++)
         if (!isfinite(out[i]))
@@ -216,9 +218,9 @@ static enum status read_finite(const struct making *m, const struct weight *weig
 }
 
 /* Makes the part of a slice: copies a, and the slice's rows of b as columns. */
-static enum status make_part(struct making *m, const struct slice *slice) {
+static enum status make_part(struct parts_making *m, const struct matrix_slice *slice) {
     struct adapter *adapter = m->adapter;
-    const struct pair *pair = slice->pair;
+    const struct low_rank_pair *pair = slice->pair;
     const int rank = (int)pair->a->dim[1];
     float *at = adapter->numbers + m->floats;
     struct adapter_part *part = &adapter->part[adapter->n++];
@@ -246,7 +248,7 @@ static enum status check_pairs(const struct adapter_file *file,
     int n = 0;
     for (int layer = 0; layer < L; layer++)
         for (enum role role = 0; role < N_ROLES && !status; role++) {
-            const struct pair *pair = &file->pairs[(size_t)layer * N_ROLES + role];
+            const struct low_rank_pair *pair = &file->pairs[(size_t)layer * N_ROLES + role];
             if (!pair->a && !pair->b) continue;
             status = check_pair(file, pair, role, layer, limits);
             n++;
@@ -261,7 +263,7 @@ static enum status check_apart(const struct adapter_file *file) {
     const int L = file->model->config.L;
     for (int layer = 0; layer < L; layer++)
         for (enum role role = 0; role < N_ROLES; role++) {
-            const struct pair *pairs = &file->pairs[(size_t)layer * N_ROLES];
+            const struct low_rank_pair *pairs = &file->pairs[(size_t)layer * N_ROLES];
             enum role parts[MAX_PARTS];
             int n = role_info(role)->n_parts > 0 ? roles_of(role, parts) : 0;
             for (int i = 0; i < n && pairs[role].a; i++)
@@ -275,7 +277,7 @@ static enum status check_apart(const struct adapter_file *file) {
 
 enum status parts_make(struct adapter **out, const struct adapter_file *file,
                        const struct adapter_limits *limits) {
-    struct making m = {.file = file};
+    struct parts_making m = {.file = file};
     enum status status = check_pairs(file, limits);
     if (!status) status = check_apart(file);
     if (status) return status;

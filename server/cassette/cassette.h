@@ -28,7 +28,7 @@ enum status recorder_open(struct recorder **out, const char *path, struct err *e
 void recorder_close(struct recorder *recorder); /* NULL is allowed */
 
 /* The facts of an answer before its first byte. */
-struct record_head {
+struct tape_head {
     const char *path, *request; /* canonical JSON of the request */
     size_t request_length;
     int status;
@@ -47,7 +47,7 @@ struct tape {
 
 /* Begin a record, add bytes of the answer in valid UTF-8, and end it with a receipt or NULL. Bytes
  * that were written in the same turn of the loop leave together, and are one piece. */
-void tape_begin(struct tape *tape, const struct record_head *head);
+void tape_begin(struct tape *tape, const struct tape_head *head);
 void tape_add(struct tape *tape, const char *bytes, size_t length, uint64_t turn);
 void tape_end(struct tape *tape, const struct buf *receipt);
 void tape_free(struct tape *tape);

@@ -17,7 +17,7 @@
 
 enum { MAX_VALUES = 1 << 26, MAX_SHOWN = 80 };
 
-struct entry {
+struct tape_entry {
     struct recorded recorded;
     struct json *tree;
     char *key;          /* path, line end, canonical request */
@@ -27,7 +27,7 @@ struct entry {
 struct cassette {
     char *path;
     int n, capacity;
-    struct entry **records, **sorted;
+    struct tape_entry **records, **sorted;
 };
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -87,7 +87,7 @@ static void add_entry(struct cassette *cassette, struct json *tree, int line) {
         cassette->records =
             mem_realloc(cassette->records, (size_t)cassette->capacity * sizeof *cassette->records);
     }
-    struct entry *entry = mem_calloc(1, sizeof *entry);
+    struct tape_entry *entry = mem_calloc(1, sizeof *entry);
     const struct json *ignored = json_member(tree, "ignored");
     json_free(json_detach(tree, "receipt"));
     entry->tree = tree;
@@ -122,7 +122,8 @@ static enum status read_line(struct cassette *cassette, const char *text, size_t
 }
 
 static int by_key(const void *a, const void *b) {
-    const struct entry *x = *(const struct entry *const *)a, *y = *(const struct entry *const *)b;
+    const struct tape_entry *x = *(const struct tape_entry *const *)a,
+                            *y = *(const struct tape_entry *const *)b;
     int order = strcmp(x->key, y->key);
     return order ? order : x->recorded.line - y->recorded.line;
 }

@@ -51,7 +51,7 @@ static void write_member(struct buf *out, const char *name, const char *text) {
         buf_puts(out, "null");
 }
 
-void tape_begin(struct tape *tape, const struct record_head *head) {
+void tape_begin(struct tape *tape, const struct tape_head *head) {
     struct buf *out = &tape->line;
     assert(!tape_is_on(tape) && head->request_length > 0);
     buf_puts(out, "{\"version\":1");

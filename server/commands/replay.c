@@ -24,24 +24,24 @@
 
 enum { N_SIGNALS = 2 };
 
-struct replay {
+struct replay_server {
     struct app *app; /* cassette and options */
     uv_loop_t loop;
     uv_idle_t idle; /* active while requests wait */
     uv_signal_t signals[N_SIGNALS];
     struct http_server *http;
-    struct list waiting; /* struct waiting */
+    struct list waiting; /* struct waiting_answer */
     bool stops;
 };
 
-struct waiting {
+struct waiting_answer {
     struct list_node node;
     struct http_request *http;
 };
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-static void answer_models(struct replay *replay, struct http_request *http) {
+static void answer_models(struct replay_server *replay, struct http_request *http) {
     struct buf body = {0};
     const char *name = "recorded";
     for (int i = cassette_count(replay->app->cassette) - 1; i >= 0; i--) {
@@ -63,7 +63,7 @@ static const struct api *find_api(const char *path) {
     return api ? api : api_find(full);
 }
 
-static void answer_post(struct replay *replay, struct http_request *http) {
+static void answer_post(struct replay_server *replay, struct http_request *http) {
     struct cassette *cassette = replay->app->cassette;
     const struct api *api = find_api(http->path);
     const struct recorded *recorded = NULL;
@@ -84,7 +84,7 @@ static void answer_post(struct replay *replay, struct http_request *http) {
     json_free(body);
 }
 
-static void answer(struct replay *replay, struct http_request *http) {
+static void answer(struct replay_server *replay, struct http_request *http) {
     bool is_post = strcmp(http->method, "POST") == 0;
     struct buf body = {0};
     if (is_post) {
@@ -105,8 +105,9 @@ static void answer(struct replay *replay, struct http_request *http) {
 }
 
 static void on_idle(uv_idle_t *idle) {
-    struct replay *replay = idle->data;
-    struct waiting *waiting = list_entry(list_first(&replay->waiting), struct waiting, node);
+    struct replay_server *replay = idle->data;
+    struct waiting_answer *waiting =
+        list_entry(list_first(&replay->waiting), struct waiting_answer, node);
     list_remove(&replay->waiting, &waiting->node);
     waiting->http->app = NULL;
     answer(replay, waiting->http);
@@ -124,8 +125,8 @@ static void on_headers(void *arg, struct http_request *http) {
 }
 
 static void on_request(void *arg, struct http_request *http) {
-    struct replay *replay = arg;
-    struct waiting *waiting = mem_calloc(1, sizeof *waiting);
+    struct replay_server *replay = arg;
+    struct waiting_answer *waiting = mem_calloc(1, sizeof *waiting);
     waiting->http = http;
     http->app = waiting;
     list_append(&replay->waiting, &waiting->node);
@@ -133,8 +134,8 @@ static void on_request(void *arg, struct http_request *http) {
 }
 
 static void on_gone(void *arg, struct http_request *http) {
-    struct replay *replay = arg;
-    struct waiting *waiting = http->app;
+    struct replay_server *replay = arg;
+    struct waiting_answer *waiting = http->app;
     if (waiting) list_remove(&replay->waiting, &waiting->node);
     if (replay->waiting.n == 0) uv_idle_stop(&replay->idle);
     mem_free(waiting);
@@ -158,7 +159,7 @@ static int fields_of(void *arg, struct http_request *http, struct http_field *ou
     return n;
 }
 
-static enum status open_http(struct replay *replay, struct err *err) {
+static enum status open_http(struct replay_server *replay, struct err *err) {
     struct http_config config = replay->app->options->http;
     config.max_header_bytes = HEADER_BYTES;
     config.max_bodies_bytes = MAX_BODIES * config.max_body_bytes;
@@ -181,11 +182,11 @@ static enum status open_http(struct replay *replay, struct err *err) {
 /* ---- the process ---------------------------------------------------------------------------- */
 
 static void on_closed(void *arg) {
-    uv_stop(&((struct replay *)arg)->loop);
+    uv_stop(&((struct replay_server *)arg)->loop);
 }
 
 static void on_signal(uv_signal_t *handle, int number) {
-    struct replay *replay = handle->data;
+    struct replay_server *replay = handle->data;
     log_line(LOG_INFO, "signal %d", number);
     if (replay->stops)
         http_server_abort(replay->http);
@@ -194,7 +195,7 @@ static void on_signal(uv_signal_t *handle, int number) {
     replay->stops = true;
 }
 
-static void open_loop(struct replay *replay) {
+static void open_loop(struct replay_server *replay) {
     static const int numbers[N_SIGNALS] = {SIGTERM, SIGINT};
     uv_loop_init(&replay->loop);
     uv_idle_init(&replay->loop, &replay->idle);
@@ -206,7 +207,7 @@ static void open_loop(struct replay *replay) {
     }
 }
 
-static void close_loop(struct replay *replay) {
+static void close_loop(struct replay_server *replay) {
     if (replay->http) http_server_free(replay->http);
     uv_close((uv_handle_t *)&replay->idle, NULL);
     for (int i = 0; i < N_SIGNALS; i++) uv_close((uv_handle_t *)&replay->signals[i], NULL);
@@ -234,7 +235,7 @@ static enum status check_options(const struct options *options, struct err *err)
 }
 
 int replay_serve(struct app *app) {
-    struct replay replay = {.app = app};
+    struct replay_server replay = {.app = app};
     struct err err;
     if (check_options(app->options, &err)) return print_error(&err);
     list_init(&replay.waiting);

@@ -108,14 +108,14 @@ static bool is_recorded(const struct generation_job *job) {
 }
 
 static void begin_record(struct generation_job *job, int status, bool is_stream, const char *id) {
-    struct record_head head = {.path = job->api->path,
-                               .request = job->receipt.body.data,
-                               .request_length = job->receipt.body.length,
-                               .status = status,
-                               .type = is_stream ? job->api->stream_type : "application/json",
-                               .is_stream = is_stream,
-                               .id = id,
-                               .ignored = job->ignored.length > 0 ? job->ignored.data : NULL};
+    struct tape_head head = {.path = job->api->path,
+                             .request = job->receipt.body.data,
+                             .request_length = job->receipt.body.length,
+                             .status = status,
+                             .type = is_stream ? job->api->stream_type : "application/json",
+                             .is_stream = is_stream,
+                             .id = id,
+                             .ignored = job->ignored.length > 0 ? job->ignored.data : NULL};
     tape_begin(&job->tape, &head);
 }
 

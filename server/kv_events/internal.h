@@ -54,7 +54,7 @@ struct kept_batch {
 };
 
 /* The most recent batches, limited by number and bytes. The oldest are dropped. */
-struct replay {
+struct kept_batches {
     struct kept_batch *batch; /* [KEPT_BATCHES] ring of n from first */
     int first, n;
     char *data; /* [KEPT_BYTES] */
@@ -62,17 +62,17 @@ struct replay {
 };
 
 /* Allocates an empty list; frees it. */
-void replay_init(struct replay *replay);
-void replay_free(struct replay *replay);
+void replay_init(struct kept_batches *replay);
+void replay_free(struct kept_batches *replay);
 
 /* Keeps a copy of a batch. Sequence numbers increase by one. */
-void replay_add(struct replay *replay, uint64_t sequence, const char *data, size_t length);
+void replay_add(struct kept_batches *replay, uint64_t sequence, const char *data, size_t length);
 
 /* Returns the i-th kept batch, the oldest first. Its bytes start at data + offset. */
-const struct kept_batch *replay_at(const struct replay *replay, int i);
+const struct kept_batch *replay_at(const struct kept_batches *replay, int i);
 
 /* Returns the index of the first kept batch with this sequence number or a later one; n if there is
  * none. */
-int replay_find(const struct replay *replay, uint64_t sequence);
+int replay_find(const struct kept_batches *replay, uint64_t sequence);
 
 #endif

@@ -40,7 +40,7 @@
 struct kv_events {
     struct event_ring *ring;
     struct event_batch batch;
-    struct replay replay;
+    struct kept_batches replay;
     void *context, *publishing, *replaying; /* of libzmq; replaying may be NULL */
     char endpoint[MAX_ENDPOINT], replay_endpoint[MAX_ENDPOINT]; /* as bound; "": none */
     char *topic;
@@ -264,7 +264,7 @@ static void answer_part(struct kv_events *events, const unsigned char *client, i
 /* Sends the kept batches from `sequence` on, and the number -1. */
 static void replay_from(struct kv_events *events, const unsigned char *client, int n_client,
                         uint64_t sequence) {
-    const struct replay *replay = &events->replay;
+    const struct kept_batches *replay = &events->replay;
     unsigned char number[SEQUENCE_BYTES];
     for (int i = replay_find(replay, sequence); i < replay->n; i++) {
         const struct kept_batch *batch = replay_at(replay, i);

@@ -3,22 +3,22 @@
 
 #include "server/kv_events/internal.h"
 
-void replay_init(struct replay *replay) {
-    *replay = (struct replay){.batch = mem_calloc(KEPT_BATCHES, sizeof *replay->batch),
-                              .data = mem_large(KEPT_BYTES)};
+void replay_init(struct kept_batches *replay) {
+    *replay = (struct kept_batches){.batch = mem_calloc(KEPT_BATCHES, sizeof *replay->batch),
+                                    .data = mem_large(KEPT_BYTES)};
 }
 
-void replay_free(struct replay *replay) {
+void replay_free(struct kept_batches *replay) {
     mem_free(replay->batch);
     if (replay->data) mem_large_free(replay->data, KEPT_BYTES);
 }
 
-const struct kept_batch *replay_at(const struct replay *replay, int i) {
+const struct kept_batch *replay_at(const struct kept_batches *replay, int i) {
     assert(i >= 0 && i < replay->n);
     return &replay->batch[(replay->first + i) % KEPT_BATCHES];
 }
 
-static void drop_oldest(struct replay *replay) {
+static void drop_oldest(struct kept_batches *replay) {
     assert(replay->n > 0);
     replay->first = (replay->first + 1) % KEPT_BATCHES;
     replay->n--;
@@ -26,7 +26,7 @@ static void drop_oldest(struct replay *replay) {
 
 /* Drops the batches that have bytes in from..to-1. They are the oldest ones: batches follow one
  * another in `data`, which is used as a ring. */
-static void make_space(struct replay *replay, size_t from, size_t to) {
+static void make_space(struct kept_batches *replay, size_t from, size_t to) {
     while (replay->n > 0) {
         const struct kept_batch *oldest = replay_at(replay, 0);
         if (oldest->offset >= to || oldest->offset + oldest->length <= from) return;
@@ -34,7 +34,7 @@ static void make_space(struct replay *replay, size_t from, size_t to) {
     }
 }
 
-void replay_add(struct replay *replay, uint64_t sequence, const char *data, size_t length) {
+void replay_add(struct kept_batches *replay, uint64_t sequence, const char *data, size_t length) {
     assert(length > 0 && length <= KEPT_BYTES);
     assert(replay->n == 0 || replay_at(replay, replay->n - 1)->sequence + 1 == sequence);
     if (replay->n == KEPT_BATCHES) drop_oldest(replay);
@@ -49,7 +49,7 @@ void replay_add(struct replay *replay, uint64_t sequence, const char *data, size
     replay->end += length;
 }
 
-int replay_find(const struct replay *replay, uint64_t sequence) {
+int replay_find(const struct kept_batches *replay, uint64_t sequence) {
     if (replay->n == 0) return 0;
     uint64_t oldest = replay_at(replay, 0)->sequence;
     if (sequence <= oldest) return 0;

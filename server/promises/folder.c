@@ -85,7 +85,8 @@ void folder_close(struct journal_folder *folder) {
 /* ---- reading -------------------------------------------------------------------------------- */
 
 static int compare_segments(const void *a, const void *b) {
-    uint64_t x = ((const struct segment *)a)->number, y = ((const struct segment *)b)->number;
+    uint64_t x = ((const struct journal_segment *)a)->number,
+             y = ((const struct journal_segment *)b)->number;
     return (x > y) - (x < y);
 }
 
@@ -141,7 +142,7 @@ static void read_records(struct segment_reading *to, uint64_t segment, const cha
 }
 
 /* Maps a segment and reads its records. The file is open afterwards. */
-static enum status read_segment(struct journal_folder *folder, struct segment *segment,
+static enum status read_segment(struct journal_folder *folder, struct journal_segment *segment,
                                 struct segment_reading *to, int *fd, struct err *err) {
     char name[SEGMENT_NAME_BYTES];
     struct stat info;
@@ -162,7 +163,7 @@ static enum status read_segment(struct journal_folder *folder, struct segment *s
 /* A crash may leave a new segment without its header. Any other file of another format is the
  * user's to look at. */
 static enum status refuse_unknown(const struct journal_folder *folder,
-                                  const struct segment *segment, struct err *err) {
+                                  const struct journal_segment *segment, struct err *err) {
     return err_set(
         err, STATUS_BAD_FILE, "state-dir",
         "--state-dir %s: %016llx.journal is not a journal of this version: move it away.",
@@ -170,7 +171,7 @@ static enum status refuse_unknown(const struct journal_folder *folder,
 }
 
 /* Cuts the newest segment after its last intact record, and keeps it open for writing. */
-static enum status cut_tail(struct journal_folder *folder, struct segment *segment, int fd,
+static enum status cut_tail(struct journal_folder *folder, struct journal_segment *segment, int fd,
                             uint64_t good, struct err *err) {
     if (segment->bytes > good && (ftruncate(fd, (off_t)good) != 0 || fdatasync(fd) != 0))
         return fail(folder, "the torn end of the journal cannot be cut", err);
@@ -195,7 +196,7 @@ enum status folder_read(struct journal_folder *folder, struct promise_index *ind
     struct segment_reading to = {.index = index};
     if (list_segments(folder, err)) return err->status;
     for (int i = 0; i < folder->n_segments; i++) {
-        struct segment *segment = &folder->segment[i];
+        struct journal_segment *segment = &folder->segment[i];
         bool is_last = i == folder->n_segments - 1;
         int fd;
         if (read_segment(folder, segment, &to, &fd, err)) {
@@ -220,12 +221,12 @@ enum status folder_read(struct journal_folder *folder, struct promise_index *ind
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-static struct segment *newest(struct journal_folder *folder) {
+static struct journal_segment *newest(struct journal_folder *folder) {
     return folder->n_segments > 0 ? &folder->segment[folder->n_segments - 1] : NULL;
 }
 
 bool folder_rotate(struct journal_folder *folder, size_t length) {
-    const struct segment *last = newest(folder);
+    const struct journal_segment *last = newest(folder);
     uint64_t most = folder->max_bytes / SEGMENTS_IN_SIZE;
     bool has_room = last && (last->bytes + length <= most || last->bytes <= SEGMENT_HEAD_BYTES);
     if (folder->file >= 0 && has_room) return true;
@@ -239,14 +240,14 @@ bool folder_rotate(struct journal_folder *folder, size_t length) {
     if (fd < 0) return false;
     close_file(&folder->file);
     folder->file = fd;
-    folder->segment[folder->n_segments++] = (struct segment){number, SEGMENT_HEAD_BYTES};
+    folder->segment[folder->n_segments++] = (struct journal_segment){number, SEGMENT_HEAD_BYTES};
     folder->bytes += SEGMENT_HEAD_BYTES;
     return true;
 }
 
 bool folder_append(struct journal_folder *folder, const void *data, size_t length,
                    struct promise_entry *place) {
-    struct segment *last = newest(folder);
+    struct journal_segment *last = newest(folder);
     assert(folder->file >= 0 && last && last->bytes % 8 == 0 && length % 8 == 0);
     if (!segment_write(folder->file, data, length, last->bytes)) {
         int cause = errno;
@@ -269,7 +270,7 @@ bool folder_move(struct journal_folder *folder, const struct promise_entry *from
     segment_name(name, from->segment);
     int fd = openat(folder->fd, name, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return false;
-    struct segment *last = newest(folder);
+    struct journal_segment *last = newest(folder);
     uint64_t begin = last->bytes;
     bool ok = true;
     for (size_t at = 0; at < from->length && ok;) {

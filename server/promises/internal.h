@@ -53,7 +53,7 @@ void index_remove(struct promise_index *index, struct promise *promise);
 enum { SEGMENT_NAME_BYTES = 32, SEGMENT_HEAD_BYTES = 24 };
 
 /* A file of records. */
-struct segment {
+struct journal_segment {
     uint64_t number; /* its name; higher numbers are newer */
     uint64_t bytes;  /* its size */
 };
@@ -97,7 +97,7 @@ struct journal_folder {
     int fd;   /* the folder */
     int lock; /* the locked file */
     int file; /* the newest segment */
-    struct segment segment[MAX_SEGMENTS];
+    struct journal_segment segment[MAX_SEGMENTS];
     int n_segments;
     uint64_t bytes, max_bytes; /* of all segments */
 };

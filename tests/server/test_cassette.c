@@ -31,18 +31,18 @@ static struct json *parse(const char *text) {
     return json;
 }
 
-static struct record_head head_of(const char *request, bool is_stream) {
-    return (struct record_head){.path = "/v1/completions",
-                                .request = request,
-                                .request_length = strlen(request),
-                                .status = 200,
-                                .type = is_stream ? "text/event-stream" : "application/json",
-                                .is_stream = is_stream,
-                                .id = "cmpl-1"};
+static struct tape_head head_of(const char *request, bool is_stream) {
+    return (struct tape_head){.path = "/v1/completions",
+                              .request = request,
+                              .request_length = strlen(request),
+                              .status = 200,
+                              .type = is_stream ? "text/event-stream" : "application/json",
+                              .is_stream = is_stream,
+                              .id = "cmpl-1"};
 }
 
 static void record(struct recorder *recorder, const char *request, const char *answer) {
-    struct record_head head = head_of(request, false);
+    struct tape_head head = head_of(request, false);
     struct tape tape = {0};
     tape_begin(&tape, &head);
     tape_add(&tape, answer, strlen(answer), 1);
@@ -94,7 +94,7 @@ START_TEST(answers_to_equal_requests_keep_their_order) {
 END_TEST
 
 START_TEST(a_stream_keeps_its_pieces) {
-    struct record_head head = head_of("{}", true);
+    struct tape_head head = head_of("{}", true);
     struct buf receipt = {0};
     struct tape tape = {0};
     struct recorder *recorder;

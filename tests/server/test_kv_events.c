@@ -172,7 +172,7 @@ END_TEST
 /* ---- kept batches --------------------------------------------------------------------------- */
 
 /* Each batch is filled with its number. */
-static void check_kept(const struct replay *replay, uint64_t newest) {
+static void check_kept(const struct kept_batches *replay, uint64_t newest) {
     uint64_t oldest = newest + 1 - (uint64_t)replay->n;
     for (int i = 0; i < replay->n; i++) {
         const struct kept_batch *kept = replay_at(replay, i);
@@ -186,7 +186,7 @@ static void check_kept(const struct replay *replay, uint64_t newest) {
 
 START_TEST(kept_batches_are_the_newest_and_whole) {
     static char data[8 << 20];
-    struct replay replay;
+    struct kept_batches replay;
     uint64_t random = 5;
     replay_init(&replay);
     for (uint64_t i = 0; i < 3000; i++) {
@@ -202,7 +202,7 @@ START_TEST(kept_batches_are_the_newest_and_whole) {
 END_TEST
 
 START_TEST(kept_batches_are_limited_in_number_and_found_by_number) {
-    struct replay replay;
+    struct kept_batches replay;
     replay_init(&replay);
     ck_assert_int_eq(replay_find(&replay, 0), 0);
     for (uint64_t i = 0; i < KEPT_BATCHES + 50; i++) {

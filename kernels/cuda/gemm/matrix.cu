@@ -36,7 +36,7 @@ static struct gemm_source quantised(struct staging *staging, const struct gemm_s
 }
 
 /* The source of a matrix's rows: host memory, or random numbers. */
-struct origin {
+struct value_source {
     const uint8_t *rows;
     const struct random_weights *random;
 };
@@ -44,7 +44,7 @@ struct origin {
 /* Rows count as at least 8 bytes in the staging buffer, so that a scale per row and codes of half a
  * row's bytes fit after the rows. */
 static enum status pack_parts(const struct gemm_weights *w, struct staging *staging,
-                              enum dtype type, const struct origin *origin, bool fp8,
+                              enum dtype type, const struct value_source *origin, bool fp8,
                               struct err *err) {
     const size_t row_bytes = dtype_bytes(type, (size_t)w->K), room = row_bytes < 8 ? 8 : row_bytes;
     const size_t tile_bytes = GEMM_TILE * room, all_bytes = (size_t)w->tiles * tile_bytes;
@@ -72,7 +72,7 @@ static enum status pack_parts(const struct gemm_weights *w, struct staging *stag
 
 static enum status make(struct matrix **out, struct staging *staging, enum dtype act,
                         struct gemm_ways ways, enum dtype type, int N, int K,
-                        const struct origin *origin, enum matrix_form form, struct err *err) {
+                        const struct value_source *origin, enum matrix_form form, struct err *err) {
     static const struct alloc_hint weights = {
         "the next weight matrix", "model",
         "give a smaller model, or {quantization} fp8 if the file has floats"};
@@ -104,7 +104,7 @@ static enum status make(struct matrix **out, struct staging *staging, enum dtype
 enum status matrix_alloc(struct matrix **out, struct staging *staging, enum dtype act,
                          struct gemm_ways ways, enum dtype type, int N, int K, const void *rows,
                          enum matrix_form form, struct err *err) {
-    const struct origin origin = {(const uint8_t *)rows, NULL};
+    const struct value_source origin = {(const uint8_t *)rows, NULL};
     return make(out, staging, act, ways, type, N, K, &origin, form, err);
 }
 
@@ -113,7 +113,7 @@ enum status matrix_alloc_random(struct matrix **out, struct staging *staging, en
                                 enum matrix_form form, struct err *err) {
     struct random_weights random;
     random_weights_plan(&random, type, K, seed);
-    const struct origin origin = {NULL, &random};
+    const struct value_source origin = {NULL, &random};
     return make(out, staging, act, ways, type, N, K, &origin, form, err);
 }
 
