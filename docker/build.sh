@@ -6,6 +6,8 @@
 # to a new folder, and to one that was made for other GPUs. A folder with all architectures keeps them, and a build
 # without either setting, or with PENSTOCK_CUDA_ONLY=all, adds the missing ones. PENSTOCK_CUDA_ONLY=default compiles for
 # one architecture and says so if nvcc is installed but this machine has no GPU; otherwise it means all.
+# PENSTOCK_CUDA_QUICK=ON is for tests that only compile the kernels: nvcc leaves out expensive optimizations. It applies
+# to a new folder; a build without it configures the folder again and compiles the kernels in full.
 set -eu
 cd "$(dirname "$0")/.."
 preset=$1 jobs=$2 target=${3:-all}
@@ -14,6 +16,7 @@ folder=build/$preset
 [ "$preset" != release ] || folder=build
 cuda=${PENSTOCK_CUDA:-AUTO}
 only=${PENSTOCK_CUDA_ONLY:-}
+quick=${PENSTOCK_CUDA_QUICK:-OFF}
 
 # Prints the architectures of this machine's GPUs, "80-real;90-real", without those below 8.0, which the kernels do not
 # support. Prints nothing, which means all, if nvcc does not know one of them: the PTX among all of them runs on it.
@@ -47,11 +50,14 @@ esac
 
 was_off=$(grep -c '^PENSTOCK_CUDA:[A-Z]*=OFF' $folder/CMakeCache.txt 2>/dev/null || true)
 was_only=$(sed -n 's/^PENSTOCK_CUDA_ONLY:STRING=//p' $folder/CMakeCache.txt 2>/dev/null || true)
+was_quick=$(grep -c '^PENSTOCK_CUDA_QUICK:[A-Z]*=ON' $folder/CMakeCache.txt 2>/dev/null || true)
 lacks=
 [ "${was_off:-0}" = 0 ] || lacks=yes
 [ -z "$was_only" ] || [ "$only" = "$was_only" ] || lacks=yes
+[ "${was_quick:-0}" = 0 ] || [ "$quick" = ON ] || lacks=yes
 if [ ! -f $folder/build.ninja ] || { [ "$cuda" != OFF ] && [ -n "$lacks" ]; }; then
-    cmake --preset "$preset" -DPENSTOCK_CUDA="$cuda" -DPENSTOCK_CUDA_ONLY="$only" >"/tmp/penstock_configure.$$" 2>&1 || {
+    cmake --preset "$preset" -DPENSTOCK_CUDA="$cuda" -DPENSTOCK_CUDA_ONLY="$only" \
+        -DPENSTOCK_CUDA_QUICK="$quick" >"/tmp/penstock_configure.$$" 2>&1 || {
         cat "/tmp/penstock_configure.$$" >&2
         rm -f "/tmp/penstock_configure.$$"
         exit 1

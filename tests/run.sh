@@ -6,8 +6,9 @@
 set -eu
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
-# Without a GPU, the CUDA kernels that nvcc compiles cannot run, so it is enough that they compile for one architecture.
-docker/gpus.sh >/dev/null || export PENSTOCK_CUDA_ONLY="${PENSTOCK_CUDA_ONLY:-90-real}"
+# Without a GPU, the CUDA kernels that nvcc compiles cannot run, so it is enough that they compile for one architecture,
+# without expensive optimizations.
+docker/gpus.sh >/dev/null || export PENSTOCK_CUDA_ONLY="${PENSTOCK_CUDA_ONLY:-90-real}" PENSTOCK_CUDA_QUICK="${PENSTOCK_CUDA_QUICK:-ON}"
 summary=
 started=$(date +%s)
 mkdir -p build/logs

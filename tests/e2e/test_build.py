@@ -22,7 +22,8 @@ class Machine:
         self.tool("cmake", f'[ "$1" = --preset ] || exit 0\necho "$@" >>{tree}/configured\nmkdir -p build\n: >build/build.ninja\n'
                   'for word in "$@"; do\n    case $word in\n'
                   '    -DPENSTOCK_CUDA=*) echo "PENSTOCK_CUDA:STRING=${word#*=}" >build/CMakeCache.txt ;;\n'
-                  '    -DPENSTOCK_CUDA_ONLY=*) echo "PENSTOCK_CUDA_ONLY:STRING=${word#*=}" >>build/CMakeCache.txt ;;\n    esac\ndone')
+                  '    -DPENSTOCK_CUDA_ONLY=*) echo "PENSTOCK_CUDA_ONLY:STRING=${word#*=}" >>build/CMakeCache.txt ;;\n'
+                  '    -DPENSTOCK_CUDA_QUICK=*) echo "PENSTOCK_CUDA_QUICK:BOOL=${word#*=}" >>build/CMakeCache.txt ;;\n    esac\ndone')
         self.gpus(capabilities)
         if known:
             self.tool("nvcc", f'[ "$1" = --list-gpu-code ] && echo "{known}"')
@@ -43,6 +44,7 @@ class Machine:
         assert (done.returncode, done.stderr) == (0, "")
         self.said = done.stdout
         words = log.read_text().split()
+        self.quick = "-DPENSTOCK_CUDA_QUICK=ON" in words
         return next((word.split("=", 1)[1] for word in words if word.startswith("-DPENSTOCK_CUDA_ONLY=")), None)
 
 
@@ -92,6 +94,16 @@ def test_make_build_without_a_gpu_compiles_one_architecture_and_says_how_to_comp
         assert machine.said == "No GPU: CUDA kernels for one architecture (90-real); for all: make build PENSTOCK_CUDA_ONLY=all\n"
     assert (machine.build(**every), machine.said) == ("", "")
     assert (machine.build(**default), machine.said) == (None, "")  # a folder with all keeps them
+
+
+def test_kernels_that_only_had_to_compile_are_compiled_in_full_for_a_build(tmp_path):
+    machine = Machine(tmp_path, [])
+    quick = {"PENSTOCK_CUDA_ONLY": "90-real", "PENSTOCK_CUDA_QUICK": "ON"}
+    assert (machine.build(**quick), machine.quick) == ("90-real", True)
+    assert machine.build(**quick) is None
+    assert machine.build(PENSTOCK_CUDA="OFF") is None  # it needs no kernels
+    assert (machine.build(PENSTOCK_CUDA_ONLY="default"), machine.quick) == ("90-real", False)
+    assert machine.build(**quick) is None  # kernels that are compiled in full stay
 
 
 @pytest.mark.parametrize("capabilities, known, settings", [
