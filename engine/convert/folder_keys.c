@@ -1,6 +1,7 @@
 /* Writes a model_config as the keys of a GGUF file, the inverse of engine/files/gguf_config.c.
  * Numbers of the model's shape are always written, even if readers have a default; options only if
  * they differ from the default. check_again compares the keys with the folder. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +35,7 @@ static void put_text(struct keyer *k, const char *name, const char *text) {
 
 /* Writes a number for all layers, or a list if layers differ. */
 static void put_of_layers(struct keyer *k, const char *name, const int32_t *of_layer, int L) {
+    assert(L > 0 && L <= MAX_LAYERS);
     bool is_same = true;
     for (int i = 1; i < L; i++) is_same &= of_layer[i] == of_layer[0];
     if (is_same)
@@ -120,6 +122,7 @@ static void put_rope(struct keyer *k, const struct model_config *m) {
 
 /* Are exactly each n-th layer without a window? */
 static bool is_each(const struct model_config *m, int n) {
+    assert(n >= 0);
     for (int i = 0; i < m->L; i++)
         if (m->layer[i].slides != (n == 0 || (i + 1) % n != 0)) return false;
     return true;
@@ -185,6 +188,7 @@ static void put_experts(struct keyer *k, const struct model_config *m) {
     enum { SOFTMAX = 1, SIGMOID = 2 };
     const struct expert_config *e = &m->experts;
     if (!e->is_used) return;
+    assert(e->E > 0 && e->n_used > 0 && e->n_used <= e->E && e->F > 0);
     put_int(k, "expert_count", e->E);
     put_int(k, "expert_used_count", e->n_used);
     put_int(k, "expert_feed_forward_length", e->F);

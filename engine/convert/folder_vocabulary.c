@@ -52,6 +52,7 @@ static bool same_ids(const struct tokenizer *a, const struct tokenizer *b, const
 }
 
 static bool is_added(const struct tokenizer_spec *spec, int32_t id) {
+    assert(id >= 0 && id < spec->n_tokens);
     return spec->type && spec->type[id] != TOKEN_NORMAL;
 }
 
@@ -119,6 +120,7 @@ static bool is_byte_name(const char *name, size_t length) {
 
 /* Copies names, types, and the tokens added around a text. */
 static void copy_tokens(struct folder_vocabulary *v, const struct tokenizer_spec *from) {
+    assert(from->n_tokens > 0 && !v->token);
     size_t n = (size_t)from->n_tokens;
     v->made = mem_calloc(n, sizeof *v->made);
     v->token = mem_alloc(n * sizeof *v->token);
@@ -150,6 +152,7 @@ static int32_t merged(const struct tokenizer *own, const struct tokenizer_spec *
     size_t length = from->merge_length[i];
     const char *space = memchr(text, ' ', length);
     size_t right = from->merge_right ? from->merge_right[i] : (size_t)(space - text) + 1;
+    assert(right >= 1 && right <= length);
     char *whole = mem_alloc(length + 1);
     memcpy(whole, text, right - 1);
     memcpy(whole + right - 1, text + right, length - right);
@@ -169,6 +172,7 @@ static void make_scores(struct folder_vocabulary *v, const struct tokenizer *own
     }
     for (int i = from->n_merges - 1; i >= 0 && !from->score; i--) {
         int32_t id = merged(own, from, i);
+        assert(id < from->n_tokens);
         if (id >= 0) v->score[id] = -i;
     }
 }
@@ -186,6 +190,7 @@ static bool is_it(const struct folder_vocabulary *v, const struct tokenizer *own
 /* Tries all names. `first` is the likeliest; NULL: all are equally likely. */
 static bool find_pre(struct folder_vocabulary *v, const struct tokenizer *own,
                      const struct tokenizer_spec *from, const char *first) {
+    assert(from->n_merges > 0);
     v->spec.kind = TOKENIZER_BYTE_BPE;
     v->spec.n_merges = from->n_merges;
     v->spec.merge = from->merge, v->spec.merge_length = from->merge_length;
@@ -203,6 +208,7 @@ static bool is_utf8_middle(char byte) {
 
 static void add_merge(struct folder_vocabulary *v, const char *name, size_t left, size_t length,
                       size_t *room) {
+    assert(left > 0 && left < length);
     size_t n = (size_t)v->spec.n_merges++;
     if (n == *room) {
         *room = *room ? 2 * *room : 1024;
@@ -273,6 +279,7 @@ static bool find_unigram(struct folder_vocabulary *v, const struct tokenizer *ow
             v->step[n++] = (struct tokenizer_step){.kind = STEP_CHARACTER_MAP, .content = v->map};
         v->squeezes = rules & 1;
         if (v->squeezes) v->step[n++] = (struct tokenizer_step){.kind = STEP_SQUEEZE_SPACES};
+        assert(n <= (int)(sizeof v->step / sizeof *v->step));
         v->spec.n_normalizers = n;
         v->spec.add_space_prefix = rules & 2;
         if (is_it(v, own, from)) return true;
@@ -301,6 +308,7 @@ static void put_vocabulary(struct gguf_keys *keys, const struct folder_vocabular
     bool is_unigram = spec->kind == TOKENIZER_UNIGRAM;
     const char *model = is_bpe ? "gpt2" : is_unigram ? "t5" : "llama";
     const char *pre = is_bpe ? spec->pre : "default";
+    assert(pre && n > 0);
     gguf_put_string(keys, "tokenizer.ggml.model", model, strlen(model));
     gguf_put_string(keys, "tokenizer.ggml.pre", pre, strlen(pre));
     gguf_put_strings(keys, "tokenizer.ggml.tokens", n, v->token, v->length);

@@ -2,6 +2,7 @@
  * both sides, and that attention is not causal. Qwen3-Next and Qwen3.5: gated delta rules.
  * Granite 4: state spaces (Mamba 2). DeepSeek V2 and later: latent attention, and how experts are
  * chosen. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,6 +53,7 @@ static enum status read_recurrent(struct model_config *config, const struct gguf
     const int all = config->L + config->n_unread_layers;
     state_key(key, config, "full_attention_interval");
     enum status status = gguf_int_or(gguf, key, 1, MAX_LAYERS, 4, &every, err);
+    assert(every > 0 && config->n_unread_layers >= 0);
     for (int i = 0; i < config->L; i++) config->layer[i].is_recurrent = (i + 1) % every != 0;
     state_key(key, config, "attention.recurrent_layers");
     if (status || !gguf_find(gguf, key)) return status;
@@ -73,6 +75,7 @@ static enum status read_value_heads(struct state_config *s, const struct model_c
     int64_t width = 0;
     state_key(key, config, "ssm.inner_size");
     enum status status = gguf_int(gguf, key, 1, MAX_WIDTH, &width, err);
+    assert(s->Hv > 0);
     s->dv = (int)width / s->Hv;
     if (status || width % s->Hv == 0) return status;
     return err_set(err, STATUS_BAD_FILE, key,

@@ -29,6 +29,7 @@ static float *bias_of(const struct weight *bias) {
 /* Returns the columns of a matrix [n_out][n_in], one after the other. */
 static float *columns_of(const struct weight *weight) {
     size_t n_in = (size_t)weight->dim[0], n_out = (size_t)weight->dim[1];
+    assert(n_in > 0 && n_out > 0);
     size_t row_bytes = dtype_bytes(weight->type, n_in);
     float *row = mem_alloc(n_in * sizeof *row), *out = mem_alloc(n_in * n_out * sizeof *out);
     for (size_t j = 0; j < n_out; j++) {
@@ -41,7 +42,8 @@ static float *columns_of(const struct weight *weight) {
 
 enum status head_add(struct head *head, const struct weight *weight, const struct weight *bias,
                      int n_in, enum head_activation activation, struct err *err) {
-    bool is_matrix = weight->n_dims <= 2 && weight->dim[1] <= MAX_HEAD_WIDTH && !weight->packed;
+    bool is_matrix = weight->n_dims <= 2 && weight->dim[1] >= 1 &&
+                     weight->dim[1] <= MAX_HEAD_WIDTH && !weight->packed;
     if (head->n > 0) n_in = head->layer[head->n - 1].n_out;
     if (!is_matrix || weight->dim[0] != n_in)
         return refuse_shape(weight, (int)weight->dim[1], n_in, err);
@@ -51,6 +53,7 @@ enum status head_add(struct head *head, const struct weight *weight, const struc
         return err_set(err, STATUS_BAD_FILE, weight->name,
                        "tensor %s: expected at most %d layers after pooling, found more",
                        weight->name, MAX_HEAD_LAYERS);
+    assert(head->n >= 0 && n_in > 0);
     head->layer[head->n++] = (struct head_layer){.n_in = n_in,
                                                  .n_out = (int)weight->dim[1],
                                                  .weight = columns_of(weight),
@@ -287,6 +290,7 @@ static enum status begin_labels(struct classifier *out, struct err *err) {
         return err_set(err, STATUS_BAD_FILE, "classifier",
                        "the head of the model has %d labels; the limit is %d", out->n_labels,
                        MAX_LABELS);
+    assert(out->n_labels > 0 && !out->label);
     out->label = mem_calloc((size_t)out->n_labels, sizeof *out->label);
     out->activation = out->n_labels == 1 ? LABELS_SIGMOID : LABELS_SOFTMAX;
     out->of_scores = out->activation;

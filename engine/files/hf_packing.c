@@ -75,6 +75,7 @@ static enum status check_groups(const struct joining *j, const struct packed *p,
 enum status joining_add_weight(struct joining *j, struct weight *weight, const struct packed *p) {
     enum status status = weight_measure_type(weight, j->err);
     if (status) return status;
+    assert(!weight->packed);
     weight->packed = mem_alloc(sizeof *p);
     *weight->packed = *p;
     status = weights_add(j->to, weight, j->err);
@@ -146,6 +147,7 @@ static enum status join_columns(struct joining *j, const char *base, const struc
     if (c.scales) c.n_groups = c.scales->dim[1];
     enum status status = check_columns(j, base, &c);
     if (status) return status;
+    assert(c.n_groups > 0 && c.K % c.n_groups == 0);
     struct packed p = {.layout = awq ? PACKED_AWQ : PACKED_GPTQ,
                        .N = (int)c.N,
                        .K = (int)c.K,
@@ -260,6 +262,7 @@ static enum status join_rows(struct joining *j, const char *base, const struct w
 static bool base_of(char base[WEIGHT_MAX_NAME + 1], const char *name, const char *suffix) {
     size_t n = strlen(name), end = strlen(suffix);
     if (n <= end || strcmp(name + n - end, suffix) != 0) return false;
+    assert(n - end <= WEIGHT_MAX_NAME);
     memcpy(base, name, n - end);
     base[n - end] = 0;
     return true;

@@ -1,4 +1,5 @@
 /* Messages and their content blocks, in the form of a chat. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -60,6 +61,7 @@ static enum status join_text(struct anthropic_translation *to, struct buf *out,
 
 /* Begins a message that a part of the body, `place`, has asked for. */
 static void begin_message(struct anthropic_translation *to, const char *role, const char *place) {
+    assert(to->n_messages >= 0 && *place);
     const char *comma = to->n_messages > 0 ? "," : "";
     api_name_message(&to->names, to->n_messages++, "", place);
     buf_printf(&to->out, "%s{\"role\":\"%s\",\"content\":", comma, role);
@@ -147,6 +149,7 @@ struct anthropic_turn {
 /* Records the place of a call of the message that is written next. */
 static void name_call(struct anthropic_translation *to, int index, const char *where) {
     char member[48];
+    assert(index >= 0);
     if (index == 0) api_name_message(&to->names, to->n_messages, ".tool_calls", where);
     snprintf(member, sizeof member, ".tool_calls[%d]", index);
     api_name_message(&to->names, to->n_messages, member, where);
@@ -194,6 +197,7 @@ static enum status add_block(struct anthropic_translation *to, const struct json
 
 static void write_turn(struct anthropic_translation *to, const struct anthropic_turn *turn,
                        const char *place) {
+    assert((turn->n_calls > 0) == (turn->calls.length > 0));
     begin_message(to, "assistant", place);
     write_text(to, &turn->text);
     if (turn->thoughts.length > 0) {

@@ -1,6 +1,7 @@
 /* `penstock health`: asks a server over HTTP whether it is ready. It is the health check of
  * containers, so it needs no other program. */
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -74,6 +75,7 @@ static bool ask(int fd, char *text) {
            (n = recv(fd, text + length, ANSWER_BYTES - 1 - length, 0)) > 0)
         length += (size_t)n;
     if (n < 0 && errno == EAGAIN) errno = ETIMEDOUT;
+    assert(length < ANSWER_BYTES);
     text[length] = 0;
     return n >= 0 || length > 0;
 }

@@ -9,6 +9,7 @@
  * If editing is impossible (TERM=dumb, a pipe, a file), the same wait loop reads plain lines, and
  * no escape codes are written.
  */
+#include <assert.h>
 #include <errno.h>
 #include <histedit.h>
 #include <signal.h>
@@ -83,6 +84,7 @@ static int read_byte(struct line_editor *editor, char *byte) {
         editor->at = 0;
         editor->n = n > 0 ? (size_t)n : 0;
     }
+    assert(editor->at < editor->n && editor->n <= sizeof editor->ahead);
     *byte = editor->ahead[editor->at++];
     return 1;
 }
@@ -127,6 +129,7 @@ static void clean(wchar_t *text, size_t n) {
         if (c == L'\n' || c == L'\t' || (c >= L' ' && (c < 0x7F || c >= 0xA0))) text[kept++] = c;
     }
     while (kept > 0 && text[kept - 1] == L'\n') kept--;
+    assert(kept <= n);
     text[kept] = 0;
 }
 
@@ -144,6 +147,7 @@ static unsigned char add_paste(EditLine *edit, int key) {
         text[n++] = c;
         if (is_paste_end(text, &n)) break;
     }
+    assert(n < capacity && n <= MAX_PASTE);
     clean(text, n);
     bool added = !*text || el_winsertstr(edit, text) == 0;
     mem_free(text);
@@ -182,6 +186,7 @@ static void remember(void *arg, const char *text) {
 }
 
 static void open_history(struct line_editor *editor, const char *path) {
+    assert(editor->edit && !editor->history);
     HistEvent event;
     editor->history = history_init();
     history(editor->history, &event, H_SETSIZE, (int)HISTORY_ENTRIES);
@@ -237,6 +242,7 @@ static void set_prompt(struct line_editor *editor, const char *prompt) {
 
 static enum line_end read_edited(struct line_editor *editor, const char *prompt, struct buf *line) {
     int n;
+    assert(editor->edit && editor->console);
     set_prompt(editor, prompt);
     editor->end = LINE_CLOSED;
     interrupt_catch(SIGTSTP, true);

@@ -5,6 +5,7 @@
  * missing path, a folder without a model, a single file of a model. Its messages say what a model
  * is, how to get one, and which files near the path may be meant.
  */
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -81,6 +82,7 @@ static int add_models(struct buf *out, const char *folder, int n) {
 
 /* Is folder `n` missing, or the same as an earlier one? */
 static bool is_repeated(const char *const *folders, int n) {
+    assert(n >= 0 && n < MAX_FOLDERS);
     struct stat one, other;
     if (stat(folders[n], &one) != 0) return true;
     for (int i = 0; i < n; i++) {

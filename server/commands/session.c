@@ -3,6 +3,7 @@
  * The scheduler has a separate thread, as in the server. This thread sleeps until a step has
  * produced tokens and prints them. A signal ends only the answer.
  */
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -30,6 +31,7 @@ static void on_events(void *arg, const struct event *events, int n) {
     struct printer *printer = arg;
     pthread_mutex_lock(&printer->mutex);
     for (int i = 0; i < n; i++) {
+        assert(!printer->ended); /* nothing follows the last event */
         if (events[i].kind == EVENT_TOKEN && !printer->stopped) {
             if (printer->n_tokens++ == 0) printer->first_ns = now_ns();
             printer->n_cached = events[i].n_cached;
@@ -67,6 +69,7 @@ static void print_answer(struct printer *printer, struct scheduler *scheduler, s
         buf_add(answer, printer->text.data, printer->text.length);
         buf_clear(&printer->text);
     }
+    assert(printer->ended && printer->text.length == 0);
     pthread_mutex_unlock(&printer->mutex);
 }
 

@@ -1,6 +1,7 @@
 /* Makes a fingerprint of an open engine and its options. */
 #include "server/fingerprint/fingerprint.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +19,7 @@ static void add(char part[FINGERPRINT_BYTES], const char *format, ...) {
     va_start(args, format);
     int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    assert(n >= 0 && at < FINGERPRINT_BYTES);
     if (n >= (int)sizeof text) n = sizeof text - 1;
     bool fits = at + (size_t)n + 24 < FINGERPRINT_BYTES && is_printable(text, (size_t)n);
     if (fits)
@@ -82,6 +84,7 @@ static void add_defaults(char *part, const struct options *options, const struct
 
 void fingerprint_make(struct fingerprint *out, const struct options *options,
                       const struct engine *engine, const char *model_name) {
+    assert(engine_memory(engine)->max_model_len > 0);
     memset(out, 0, sizeof *out);
     add_build(out->part[FINGERPRINT_BUILD]);
     add_model(out->part[FINGERPRINT_MODEL], engine_model(engine));

@@ -1,4 +1,5 @@
 /* The layout of huggingface_hub's cache: paths, links and references. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 char *hub_repo_folder(const struct hub_settings *settings, const char *repo) {
     struct buf path = {0};
     size_t owner = strcspn(repo, "/");
+    assert(repo[owner] == '/'); /* hub_name_parse checks it */
     buf_printf(&path, "%s/models--%.*s--%s", settings->cache, (int)owner, repo, repo + owner + 1);
     return path.data;
 }
@@ -76,6 +78,7 @@ struct json *hub_read_index(const char *snapshot) {
 
 void hub_choice_path(const struct hub_choice *choice, const struct hub_listing *listing,
                      const char *snapshot, struct buf *path) {
+    assert(choice->is_folder || (choice->first >= 0 && choice->first < listing->n));
     buf_puts(path, snapshot);
     if (!choice->is_folder) buf_printf(path, "/%s", listing->file[choice->first].path);
 }
@@ -125,6 +128,7 @@ static enum status rename_to(const char *made, const char *path, bool is_made, s
 enum status hub_link(const char *repo_folder, const char *commit, const struct hub_file *file,
                      struct err *err) {
     struct buf path = {0}, made = {0}, target = {0};
+    assert(*file->path && *file->path != '/' && *file->hash);
     buf_printf(&path, "%s/snapshots/%s/%s", repo_folder, commit, file->path);
     buf_printf(&made, "%s.%d.link", path.data, (int)getpid());
     buf_puts(&target, "../../");
@@ -143,6 +147,7 @@ enum status hub_link(const char *repo_folder, const char *commit, const struct h
 
 enum status hub_write_ref(const char *repo_folder, const char *commit, struct err *err) {
     struct buf path = {0}, made = {0};
+    assert(hub_is_hex(commit, COMMIT_DIGITS));
     buf_printf(&path, "%s/refs/main", repo_folder);
     buf_printf(&made, "%s.%d", path.data, (int)getpid());
     enum status status = hub_make_folders(path.data, err);

@@ -1,4 +1,5 @@
 /* The files of a repository, as the hub states them and as a snapshot has them. */
+#include <assert.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #define MAX_DEPTH 4 /* of folders in a snapshot */
 
 static void add_file(struct hub_listing *listing, const struct hub_file *file) {
+    assert(listing->n >= 0 && listing->n < MAX_FILES && file->path);
     if ((listing->n & (listing->n - 1)) == 0) {
         size_t room = listing->n > 0 ? 2 * (size_t)listing->n : 1;
         listing->file = mem_realloc(listing->file, room * sizeof *listing->file);
@@ -44,6 +46,7 @@ void hub_listing_free(struct hub_listing *listing) {
 
 /* Copies a hash if it has this many digits. */
 static void take_hash(struct hub_file *file, const struct json *hash, size_t digits) {
+    assert(digits < sizeof file->hash);
     if (json_length(hash) == digits && hub_is_hex(json_text(hash), digits))
         snprintf(file->hash, sizeof file->hash, "%s", json_text(hash));
 }

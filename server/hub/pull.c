@@ -5,6 +5,7 @@
  * refs/main is written last, so a broken pull leaves an older snapshot as the one that is found.
  * The weights of a folder are named by its index, so the index is fetched first if there is one.
  */
+#include <assert.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -48,6 +49,7 @@ static enum status check_room(struct hub_transfer *transfer, const struct hub_ch
         missing += file->bytes - (has > 0 ? min_int64(has, file->bytes) : 0);
         transfer->total += file->bytes;
     }
+    assert(missing >= 0 && missing <= transfer->total);
     if (status || missing == 0) return status;
     status = hub_make_folders(transfer->repo_folder, err);
     if (status || statvfs(transfer->settings->cache, &disk) != 0) return status;
@@ -78,6 +80,7 @@ static enum status choose_indexed(struct hub_transfer *transfer, struct hub_choi
                                   const char *snapshot, struct err *err) {
     const struct hub_listing *listing = transfer->listing;
     struct hub_choice alone = {.needs = mem_calloc((size_t)listing->n + 1, sizeof(bool))};
+    assert(hub_listing_find(listing, HUB_INDEX) >= 0); /* wants_index says so */
     alone.needs[hub_listing_find(listing, HUB_INDEX)] = true;
     enum status status = fetch_all(transfer, &alone, err);
     mem_free(alone.needs);

@@ -1,4 +1,5 @@
 /* The variables of huggingface_hub, so that a set-up for other programs also serves this one. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -114,6 +115,7 @@ enum status hub_settings_read(struct hub_settings *settings, const char *folder,
     settings->offline = offline || is_yes("HF_HUB_OFFLINE");
     double seconds = timeout ? strtod(timeout, NULL) : 0;
     if (seconds >= 0.01 && seconds <= 86400) settings->timeout_ms = (int)(seconds * 1000);
+    assert(settings->timeout_ms > 0);
     enum status status = read_endpoint(settings, err);
     return status ? status : read_token(settings, err);
 }

@@ -1,4 +1,7 @@
 /* The completion script for fish. */
+#include <assert.h>
+#include <string.h>
+
 #include "server/manual/manual.h"
 
 static void describe(const char *text, struct buf *out) {
@@ -13,6 +16,7 @@ static void describe(const char *text, struct buf *out) {
 static void flag(const struct command *command, const struct option *option, struct buf *out) {
     struct buf name = {0};
     option_flag(option, &name);
+    assert(strncmp(name.data, "--", 2) == 0);
     buf_printf(out, "complete -c penstock -n '__fish_seen_subcommand_from %s' -l %s", command->name,
                name.data + 2);
     switch (value_kind(option)) {

@@ -1,4 +1,5 @@
 /* Man pages in the man macros of roff. */
+#include <assert.h>
 #include <ctype.h>
 #include <string.h>
 
@@ -30,6 +31,7 @@ static void head(const char *name, const char *section, const char *summary, str
         char c = (char)toupper((unsigned char)*at);
         buf_add(&upper, &c, 1);
     }
+    assert(upper.length > 0 && *summary);
     buf_puts(out, ".TH ");
     roff_text(upper.data, out);
     buf_printf(out, " %s \"\" \"Penstock %s\" \"Penstock\"\n.SH NAME\n", section,
@@ -58,6 +60,7 @@ static void about(const char *text, struct buf *out) {
 }
 
 static void option_entry(const struct option *option, bool as_key, struct buf *out) {
+    assert(option->help && option->group);
     struct buf text = {0};
     if (as_key)
         buf_printf(&text, "%s:", option->name);

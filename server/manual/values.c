@@ -1,4 +1,5 @@
 /* Facts about values that all three shells need. */
+#include <assert.h>
 #include <string.h>
 
 #include "server/manual/manual.h"
@@ -25,6 +26,7 @@ bool takes_files(const struct command *command) {
 }
 
 void value_names(const struct option *option, struct buf *out) {
+    assert(option->names);
     for (const struct named_value *at = option->names; at->name; at++)
         buf_printf(out, "%s%s", at > option->names ? " " : "", at->name);
 }

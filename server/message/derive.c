@@ -38,6 +38,7 @@ static bool find_call(const char *text, const char *name, const char *const spel
     const char *middle = at + strlen(name);
     out->before = (struct text_part){text, (size_t)(at - text)};
     out->middle = (struct text_part){middle, (size_t)(arguments - middle)};
+    assert(found && arguments >= middle);
     out->end = arguments + strlen(found);
     return true;
 }
@@ -107,6 +108,7 @@ static struct tool_format *make_format(const struct derived_texts *texts) {
     buf_puts(&derived->call, "%n");
     buf_add(&derived->call, texts->middle.at, texts->middle.length);
     buf_puts(&derived->call, "%a");
+    assert(texts->open.length > 0 && texts->middle.length > 0);
     derived->format.names = "derived";
     form->open = form->marker = copy(&derived->open, texts->open);
     form->call = derived->call.data;
@@ -133,6 +135,7 @@ static bool reads_as(const struct tool_format *format, const struct tool_samples
     struct message message = {0};
     message_parser_add(parser, text, before_tail(text, samples->tail).length, &message);
     message_parser_finish(parser, &message);
+    assert(n >= 1 && n <= 2);
     bool is_right = message.n_calls == n && message.content.length == 0;
     for (int i = 0; i < n && is_right; i++) {
         const struct message_call *call = &message.calls[i];

@@ -1,6 +1,7 @@
 /* The known formats, one row per family of models. The names are those of vLLM's parsers; the first
  * one is shown to users. A template is matched against the rows in order, so a marker that several
  * families share must be in a later row. */
+#include <assert.h>
 #include <string.h>
 
 #include "server/message/internal.h"
@@ -214,6 +215,7 @@ const struct reasoning_format *reasoning_format_find(const char *name) {
 }
 
 void tool_format_name(const struct tool_format *format, struct buf *out) {
+    assert(format->names && *format->names);
     buf_add(out, format->names, strcspn(format->names, " "));
 }
 
@@ -227,6 +229,7 @@ const char *reasoning_format_end(const struct reasoning_format *format) {
 
 struct reasoning_marks reasoning_format_marks(const struct reasoning_format *format,
                                               bool must_call) {
+    assert(format->is_harmony || (format->begin && format->end));
     if (!format->is_harmony)
         return (struct reasoning_marks){format->begin, format->end, NULL, false};
     return (struct reasoning_marks){"<|channel|>analysis<|message|>", "<|end|>",

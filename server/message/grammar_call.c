@@ -130,6 +130,7 @@ struct call_text {
 };
 
 static void add_element(struct call_text *call) {
+    assert(call->is_begun);
     if (call->elements.length > 0) buf_puts(&call->elements, ",");
 }
 
@@ -141,6 +142,7 @@ static void end_text(struct call_text *call) {
         buf_add(&call->begin, rest, form_fixed_length(rest));
         rest += form_fixed_length(rest);
     }
+    assert(strlen(rest) <= call->text.length);
     call->is_begun = true;
     if (*rest) {
         add_element(call);
@@ -153,6 +155,7 @@ static void end_text(struct call_text *call) {
 static void add_id(struct call_text *call, enum id_style ids) {
     end_text(call);
     add_element(call);
+    assert(call->text.length == 0);
     buf_printf(&call->elements, "{\"type\":\"regex\",\"pattern\":\"%s\"}",
                ids == ID_NINE ? "[a-zA-Z0-9]{9}" : "[0-9]{1,4}");
 }

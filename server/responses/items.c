@@ -1,4 +1,5 @@
 /* Input items of /v1/responses, in the form of a chat's messages. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -66,6 +67,7 @@ static enum status join(struct item_reader *chat, struct buf *out, const struct 
 static void begin_message(struct item_reader *chat, const char *role, const struct buf *text,
                           const char *place) {
     struct buf *out = &chat->to->out;
+    assert(chat->n_messages >= 0 && *place);
     api_name_message(&chat->to->names, chat->n_messages, "", place);
     buf_printf(out, "%s{\"role\":\"%s\",\"content\":", chat->n_messages++ > 0 ? "," : "", role);
     json_write_string(out, text->data, text->length);
@@ -85,6 +87,7 @@ static void flush_system(struct item_reader *chat) {
 static void flush_turn(struct item_reader *chat) {
     struct buf *out = &chat->to->out;
     if (!chat->has_turn) return;
+    assert((chat->n_calls > 0) == (chat->calls.length > 0));
     begin_message(chat, "assistant", &chat->text, chat->turn_place);
     if (chat->thoughts.length > 0) {
         buf_puts(out, ",\"reasoning_content\":");
@@ -138,6 +141,7 @@ static enum status add_user(struct item_reader *chat, const struct json *content
 static void open_turn(struct item_reader *chat, const char *where) {
     flush_system(chat);
     if (!chat->has_turn) snprintf(chat->turn_place, sizeof chat->turn_place, "%s", where);
+    assert(chat->system.length == 0);
     chat->has_turn = true;
 }
 
@@ -206,6 +210,7 @@ static void write_arguments(struct buf *out, const struct json *item, const stru
 
 /* Records the place of the call that is added to the open turn. */
 static void name_call(struct item_reader *chat, const char *where) {
+    assert(chat->has_turn);
     char member[48];
     if (chat->n_calls == 0)
         api_name_message(&chat->to->names, chat->n_messages, ".tool_calls", where);
@@ -358,6 +363,7 @@ enum status responses_write_messages(struct responses_translation *to) {
             begin_message(&chat, "user", &chat.text, "input");
             end_message(&chat);
         }
+        assert(!chat.has_turn && chat.n_messages > 0);
         buf_puts(&to->out, "]");
     }
     buf_free(&chat.system);

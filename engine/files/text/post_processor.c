@@ -1,5 +1,6 @@
 /* Reads the post-processor of a tokenizer.json: the tokens around one text, and around and between
  * two. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -142,6 +143,7 @@ static enum status join_around(const struct reading *reading, struct tokenizer_s
     if (spec->n_before + outer->n_before >= MAX_AROUND ||
         spec->n_after + outer->n_after >= MAX_AROUND)
         return bad_key(reading, "post_processor", "at most 7 tokens on each side", "more");
+    assert(outer->n_before >= 0 && outer->n_after >= 0);
     memmove(spec->before + outer->n_before, spec->before,
             (size_t)spec->n_before * sizeof *spec->before);
     memcpy(spec->before, outer->before, (size_t)outer->n_before * sizeof *spec->before);

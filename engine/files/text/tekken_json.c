@@ -1,5 +1,6 @@
 /* tekken.json: Mistral's file for a vocabulary in tiktoken's form. The special tokens have the
  * first ids; the others follow by rank, each with its bytes in base64. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,6 +120,7 @@ static struct span spell(struct reading *reading, const char *bytes, size_t n) {
     size_t length = 0;
     for (size_t i = 0; i < n; i++)
         length += utf8_write(byte_level_character((uint8_t)bytes[i]), text + length);
+    assert(length <= 2 * n);
     return (struct span){text, length};
 }
 

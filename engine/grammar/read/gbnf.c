@@ -68,6 +68,7 @@ static size_t name_length(const struct text_grammar *g, const char *at) {
 
 static int *bucket_of(const struct text_grammar *g, const char *name, size_t n) {
     uint64_t hash = name_hash(name, n);
+    assert(g->n_buckets > 0 && (g->n_buckets & (g->n_buckets - 1)) == 0);
     return &g->buckets[(hash ^ hash >> 32) & (uint64_t)(g->n_buckets - 1)];
 }
 
@@ -77,6 +78,7 @@ static void grow_names(struct text_grammar *g) {
     mem_free(g->buckets);
     g->n_buckets = g->max_names;
     g->buckets = mem_calloc((size_t)g->n_buckets, sizeof *g->buckets);
+    assert(g->n_names < g->max_names);
     for (int i = 0; i < g->n_names; i++) {
         int *bucket = bucket_of(g, g->names[i].name, g->names[i].n);
         g->names[i].next = *bucket;
@@ -95,6 +97,7 @@ static struct named_rule *find_name(struct text_grammar *g, const char *name, si
         if (named->n == n && memcmp(named->name, name, n) == 0) return named;
         if (!builder_works(g->r.b, 1)) break;
     }
+    assert(g->n_names < g->max_names);
     struct named_rule *named = &g->names[g->n_names];
     *named =
         (struct named_rule){.name = name, .n = n, .rule = rule_new(g->r.b, NULL), .next = *bucket};
@@ -206,6 +209,7 @@ static struct expr *read_literal(struct text_grammar *g) {
 /* Reads Lark's /regex/flags. */
 static struct expr *read_slashed(struct text_grammar *g) {
     struct regex *r = &g->r;
+    assert(r->at < r->end);
     const char *open = r->at++, *from = r->at;
     while (r->at < r->end && *r->at != '/' && *r->at != '\n') {
         r->at += *r->at == '\\' && r->end - r->at > 1 ? 2 : 1;
@@ -241,6 +245,7 @@ static struct expr *read_group(struct text_grammar *g, char close) {
 
 /* Reads the rest of Lark's "a".."z" after its first literal. */
 static struct expr *read_span(struct text_grammar *g, const char *at, struct expr *low) {
+    assert(g->is_lark && looking_at(g, ".."));
     g->r.at += 2;
     skip_space(g);
     if (g->r.at == g->r.end || *g->r.at != '"') return fail(g, at, "a range without its end");

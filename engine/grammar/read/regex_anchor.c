@@ -1,5 +1,6 @@
 /* Anchors and look-aheads of regular expressions. At the ends of a pattern or of its alternatives,
  * anchors exclude other text before and after it; elsewhere they are refused. */
+#include <assert.h>
 #include <string.h>
 
 #include "engine/grammar/read/regex.h"
@@ -98,6 +99,7 @@ static void add_ahead(struct rest *rest, const struct expr *ahead) {
     struct builder *b = rest->r->b;
     struct expr *after = expr_new(b, EXPR_CAT);
     struct expr *looked = anchor_alternatives(rest->r, ahead->child, rest->at_begin, false, true);
+    assert(ahead->kind == EXPR_AHEAD);
     if (ahead->is_not) looked = expr_of(b, EXPR_NOT, looked, NULL);
     expr_add(rest->into, expr_of(b, EXPR_AND, after, looked, NULL));
     rest->into = after;
