@@ -1,5 +1,5 @@
 # The two main commands: `make run` serves the default model, `make test` runs all tests.
-.PHONY: oracle help deps build model run install package test bench bench-families bench-grammar bench-models bench-quantised peers accuracy performance gpu fuzz soak clients format readme fresh-machine clean
+.PHONY: oracle help deps build model run install package package-cuda wheel release test bench bench-families bench-grammar bench-models bench-quantised peers accuracy performance gpu fuzz soak clients format readme fresh-machine clean
 .DEFAULT_GOAL := help
 
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -16,7 +16,10 @@ help:
 	@echo "make model          fetch the default model into models/"
 	@echo "make run            both, then serve on http://127.0.0.1:8080 (ARGS='--port 9000' adds flags)"
 	@echo "make install        install under PREFIX=/usr/local (DESTDIR=FOLDER goes before it)"
-	@echo "make package        a Debian package in build/package (with CUDA if the build has it: penstock-cuda)"
+	@echo "make package        a Debian package in build/package"
+	@echo "make package-cuda   the package penstock-cuda, with kernels for all GPUs (needs nvcc; about an hour)"
+	@echo "make wheel          a Python wheel in build/wheel: the program and its libraries"
+	@echo "make release        sources, package, wheel, SPDX document and hashes of the last commit, in a new folder of build/releases"
 	@echo "make test           every test"
 	@echo "make bench          speed beside the peers that are installed (ARGS adds flags)"
 	@echo "make bench-quantised   files of quantize beside those of llama.cpp's quantiser (ARGS adds flags)"
@@ -56,10 +59,25 @@ install: deps
 	@PENSTOCK_CUDA_ONLY=$${PENSTOCK_CUDA_ONLY:-default} docker/build.sh release $(JOBS) installed
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix $(PREFIX) >/dev/null
 
+# Packages have folders of their own, build/cpu and build/cuda, and no path of this machine in the program.
 package: deps
 	@docker/setup.sh packages
-	@PENSTOCK_CUDA_ONLY=$${PENSTOCK_CUDA_ONLY:-all} docker/build.sh release $(JOBS) installed
-	@docker/package.sh build/package
+	@PENSTOCK_CUDA=OFF docker/build.sh cpu $(JOBS) installed
+	@docker/package.sh build/package build/cpu
+
+package-cuda: deps
+	@docker/setup.sh packages
+	@PENSTOCK_CUDA=ON PENSTOCK_CUDA_ONLY=$${PENSTOCK_CUDA_ONLY:-all} docker/build.sh cuda $(JOBS) installed
+	@docker/package.sh build/package build/cuda
+
+wheel: deps
+	@docker/setup.sh packages
+	@PENSTOCK_CUDA=OFF docker/build.sh cpu $(JOBS) installed
+	@docker/wheel.sh build/wheel build/cpu
+
+release: deps
+	@docker/setup.sh packages
+	@JOBS=$(JOBS) docker/release.sh build/releases/$$(git describe --always)
 
 test: model
 	@docker/setup.sh test packages

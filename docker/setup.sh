@@ -14,7 +14,7 @@ for need in "$@"; do
     fuzz) packages="$packages clang libclang-rt-14-dev" ;;
     format) packages="$packages clang-format" ;;
     browser) packages="$packages chromium fonts-dejavu-core" ;;
-    packages) packages="$packages make man-db groff-base systemd bash-completion zsh fish dpkg-dev file" ;;
+    packages) packages="$packages make binutils man-db groff-base systemd bash-completion zsh fish dpkg-dev file" ;;
     packages_soak) packages="$packages lintian debootstrap" ;;
     clients) packages="$packages nginx-light haproxy apache2-utils wrk" ;;
     *) echo "setup.sh: unknown set \"$need\"; the sets are test, packages, packages_soak, fuzz, format, browser and clients" >&2; exit 2 ;;

@@ -128,13 +128,14 @@ packages() {
     python_tests .venv tests/packages -o asyncio_default_fixture_loop_scope=function
 }
 
-# Lintian, the same bytes twice, and a bare Debian in which the package is installed, upgraded and purged. Needs root.
+# Lintian, the same bytes twice, a bare Debian in which the package is installed, upgraded and purged, the wheel in a fresh
+# environment, and two releases. Needs root. Like `make package`, it has a build without CUDA.
 packages_soak() {
     docker/setup.sh packages packages_soak
-    docker/build.sh release "$jobs" installed
+    PENSTOCK_CUDA=OFF docker/build.sh cpu "$jobs" installed
     docker/fetch_model.sh
     docker/venv.sh
-    logged .venv/bin/python -m pytest -q -p no:cacheprovider tests/packages/soak_*.py
+    PACKAGED=build/cpu logged .venv/bin/python -m pytest -q -p no:cacheprovider tests/packages/soak_*.py
 }
 
 # chaos_of PRESET MINUTES [flags]: hostile requests, mixed with valid ones, to the program of a preset.
@@ -281,7 +282,7 @@ for stage in ${*:-tidy release asan tsan chaos schemas packages e2e}; do
     mutants) say "mutants: planted bugs that the tests must find" ;;
     schemas_soak) say "schemas_soak: 100,000 random schemas of other seeds" ;;
     openapi_soak) say "openapi_soak: ${OPENAPI_EXAMPLES:-2000} random requests to each path of /openapi.json" ;;
-    packages_soak) say "packages_soak: lintian, and the package in a bare Debian" ;;
+    packages_soak) say "packages_soak: lintian, the package in a bare Debian, the wheel, two releases" ;;
     restarts) say "restarts: ${SOAK_MINUTES:-30} minutes of clients behind a proxy while a server is restarted" ;;
     kills) say "kills: a server with promises is killed ${PENSTOCK_KILLS:-200} times" ;;
     *) echo "run.sh: unknown stage $stage" >&2; exit 2 ;;

@@ -1,13 +1,18 @@
-"""Installs the built program for the tests of packages."""
+"""Installs the built program for the tests of packages, and asks servers that run from them."""
+import contextlib
+import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import time
 
+import httpx
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = os.environ.get("PACKAGED", "build")  # the folder of the build that is packaged
 sys.path += [str(ROOT / "tests/e2e")]
 
 
@@ -18,11 +23,47 @@ def run(*command, **options):
     return done.stdout
 
 
+@contextlib.contextmanager
+def serving(command, port, **options):
+    """Runs a command that serves at the port, from the time when it is ready until the end of the block."""
+    server = subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True, **options)
+    try:
+        end = time.monotonic() + 60
+        while not is_ready(port):
+            assert time.monotonic() < end and server.poll() is None, (server.kill(), server.stderr.read())
+            time.sleep(0.1)
+        yield server
+    finally:
+        server.kill()
+        server.wait()
+        server.stderr.close()
+
+
+def is_ready(port):
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health/ready", timeout=10).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def stream(port):
+    """The text of a streamed chat, and how many events it had."""
+    text, events = "", 0
+    body = {"messages": [{"role": "user", "content": "Name a river."}], "max_tokens": 16, "stream": True}
+    with httpx.stream("POST", f"http://127.0.0.1:{port}/v1/chat/completions", json=body, timeout=60) as answer:
+        assert answer.status_code == 200
+        for line in answer.iter_lines():
+            if line.startswith("data: {"):
+                text += json.loads(line[6:])["choices"][0]["delta"].get("content") or ""
+                events += 1
+    return text, events
+
+
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory):
     """The folder into which everything was installed as by `make install DESTDIR=FOLDER PREFIX=/usr`."""
     folder = tmp_path_factory.mktemp("installed")
-    run("cmake", "--install", "build", "--prefix", "/usr", cwd=ROOT, env={**os.environ, "DESTDIR": str(folder)})
+    run("cmake", "--install", BUILD, "--prefix", "/usr", cwd=ROOT, env={**os.environ, "DESTDIR": str(folder)})
     return folder
 
 
@@ -39,6 +80,6 @@ def commands(installed):
 @pytest.fixture(scope="session")
 def deb(tmp_path_factory):
     """The Debian package of the built program."""
-    run("docker/package.sh", tmp_path_factory.getbasetemp() / "deb", cwd=ROOT)
+    run("docker/package.sh", tmp_path_factory.getbasetemp() / "deb", BUILD, cwd=ROOT)
     path, = (tmp_path_factory.getbasetemp() / "deb").glob("*.deb")
     return path

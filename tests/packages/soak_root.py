@@ -3,18 +3,15 @@
 It needs root, for chroot. The root folder is made once by debootstrap, in build/packages/base.
 """
 import hashlib
-import json
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
-import time
 
-import httpx
 import pytest
-from conftest import ROOT, run
+from conftest import BUILD, ROOT, run, serving, stream
 
 sys.path += [str(ROOT / "tests")]
 from e2e.conftest import free_port  # noqa: E402
@@ -28,7 +25,7 @@ def test_lintian_finds_nothing(deb):
 
 
 def test_the_same_sources_give_the_same_bytes(deb, tmp_path):
-    run("docker/package.sh", tmp_path, cwd=ROOT)
+    run("docker/package.sh", tmp_path, BUILD, cwd=ROOT)
     again, = tmp_path.glob("*.deb")
     assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(deb.read_bytes()).digest()
 
@@ -85,32 +82,11 @@ def root(tmp_path_factory):
     shutil.rmtree(folder)
 
 
-def stream(port):
-    """The text of a streamed chat, and how many events it had."""
-    text, events = "", 0
-    body = {"messages": [{"role": "user", "content": "Name a river."}], "max_tokens": 16, "stream": True}
-    with httpx.stream("POST", f"http://127.0.0.1:{port}/v1/chat/completions", json=body, timeout=60) as answer:
-        assert answer.status_code == 200
-        for line in answer.iter_lines():
-            if line.startswith("data: {"):
-                text += json.loads(line[6:])["choices"][0]["delta"].get("content") or ""
-                events += 1
-    return text, events
-
-
 def serve_and_stream(root, port, flags="--config /etc/penstock/penstock.yaml"):
-    server = subprocess.Popen(root.command(f"exec penstock serve {flags} --drain-delay 0", user="penstock:penstock"),
-                              stderr=subprocess.PIPE, text=True)
-    try:
-        end = time.monotonic() + 60
-        while subprocess.run(root.command(f"penstock health --port {port}"), capture_output=True, check=False).returncode:
-            assert time.monotonic() < end and server.poll() is None, server.stderr.read()
-            time.sleep(0.2)
+    with serving(root.command(f"exec penstock serve {flags} --drain-delay 0", user="penstock:penstock"), port):
+        root.run(f"penstock health --port {port}")
         text, events = stream(port)
         assert text and events > 4
-    finally:
-        server.kill()
-        server.wait()
 
 
 def test_install_serve_upgrade_purge(root, deb, tmp_path):
@@ -123,7 +99,7 @@ def test_install_serve_upgrade_purge(root, deb, tmp_path):
     assert "can be served" in root.run("penstock serve --check --config /etc/penstock/penstock.yaml", user="penstock:penstock")
     serve_and_stream(root, port)
     changed = etc.read_text()
-    run("docker/package.sh", tmp_path, cwd=ROOT, env={**os.environ, "DEBIAN_REVISION": "2"})
+    run("docker/package.sh", tmp_path, BUILD, cwd=ROOT, env={**os.environ, "DEBIAN_REVISION": "2"})
     newer, = tmp_path.glob("*-2_*.deb")
     root.install(newer)
     assert root.run("dpkg-query -W -f '${Version}' penstock") == "0.1.0-2" and etc.read_text() == changed

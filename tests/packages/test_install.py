@@ -9,7 +9,7 @@ import time
 
 import pytest
 import yaml
-from conftest import ROOT, run
+from conftest import BUILD, ROOT, run
 
 SCRIPTS = {"bash": "usr/share/bash-completion/completions/penstock", "zsh": "usr/share/zsh/vendor-completions/_penstock",
            "fish": "usr/share/fish/vendor_completions.d/penstock.fish"}
@@ -21,7 +21,7 @@ def test_everything_is_installed_below_the_prefix(installed, tmp_path):
                 "usr/share/man/man1/penstock.1.gz", "usr/share/man/man5/penstock.yaml.5.gz", *SCRIPTS.values(),
                 *(f"usr/lib/systemd/system/{unit}" for unit in UNITS)]
     assert [path for path in expected if not (installed / path).is_file()] == []
-    run("cmake", "--install", "build", "--prefix", tmp_path / "opt", cwd=ROOT)
+    run("cmake", "--install", BUILD, "--prefix", tmp_path / "opt", cwd=ROOT)
     assert (tmp_path / "opt/etc/penstock/penstock.yaml").is_file()
     unit = (tmp_path / "opt/lib/systemd/system/penstock.service").read_text()
     assert f"ExecStart={tmp_path}/opt/bin/penstock serve --config {tmp_path}/opt/etc/penstock/penstock.yaml\n" in unit
