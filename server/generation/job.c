@@ -13,6 +13,7 @@
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "server/generation/job.h"
 
@@ -405,4 +406,23 @@ void job_write_response(struct generation_job *job, struct buf *out) {
     mem_free(choices);
     drop_choices(job);
     answer_settle(&job->app->answers, &job->share, out->length - before);
+}
+
+/* ---- promises of an earlier process --------------------------------------------------------- */
+
+void job_use_past(struct generation_job *job) {
+    struct api_request *request = job->request;
+    if (!job->past) return;
+    memcpy(request->id, job->past->id, sizeof request->id);
+    request->created = job->past->created;
+}
+
+void job_use_past_seeds(struct generation_job *job) {
+    const struct job_past *past = job->past;
+    for (int i = 0; past && i < min_int(job->n_prompts, past->n_seeds); i++) {
+        uint64_t seed = 0;
+        for (int k = 0; k < 8; k++)
+            seed |= (uint64_t)(unsigned char)past->seeds[8 * i + k] << (8 * k);
+        job->prompts[i].generation.sampling.seed = seed;
+    }
 }

@@ -325,4 +325,9 @@ extern const struct promise_runner reply_promises;
  * arrive. */
 void reply_start(struct app *app, struct http_request *http, const struct api *api);
 
+/* A promise of an earlier process, job->past, keeps its id, its time and its seeds. Both do nothing
+ * if there is none. The first needs the request, the second its prompts. For the worker thread. */
+void job_use_past(struct generation_job *job);
+void job_use_past_seeds(struct generation_job *job);
+
 #endif

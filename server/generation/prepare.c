@@ -399,25 +399,6 @@ static enum status check_timed(struct generation_job *job) {
                    "'receipt'.");
 }
 
-/* A promise of an earlier process keeps its id and time. */
-static void use_past(struct generation_job *job) {
-    struct api_request *request = job->request;
-    if (!job->past) return;
-    memcpy(request->id, job->past->id, sizeof request->id);
-    request->created = job->past->created;
-}
-
-/* Its seeds were drawn when it was new. */
-static void use_past_seeds(struct generation_job *job) {
-    const struct job_past *past = job->past;
-    for (int i = 0; past && i < min_int(job->n_prompts, past->n_seeds); i++) {
-        uint64_t seed = 0;
-        for (int k = 0; k < 8; k++)
-            seed |= (uint64_t)(unsigned char)past->seeds[8 * i + k] << (8 * k);
-        job->prompts[i].generation.sampling.seed = seed;
-    }
-}
-
 /* Holds the adapter that the body named as its model, before the parser accepted that name. A name
  * may have been unloaded since then. */
 static enum status hold_adapter(struct generation_job *job, const char *name) {
@@ -450,7 +431,7 @@ static enum job_progress read_body(struct generation_job *job, struct json *body
     if (hold_adapter(job, model)) return JOB_PREPARED;
     struct api_request *request = job->request;
     if (job->created_s) request->created = job->created_s;
-    use_past(job);
+    job_use_past(job);
     memcpy(job->id, request->id, sizeof job->id);
     if (job->api->state_size > 0) job->state = mem_calloc(1, job->api->state_size);
     if (refuse_text(job, &job->err) || check_priority(job)) return JOB_PREPARED;
@@ -459,7 +440,7 @@ static enum job_progress read_body(struct generation_job *job, struct json *body
     set_format(job);
     if (!job->api->reads) prompt_list_ignored(job->app->engine, request, &job->ignored);
     prepare_prompts(job);
-    use_past_seeds(job);
+    job_use_past_seeds(job);
     if (!job->err.status) job_keep_settings(job);
     if (!job->err.status) job_limit_thoughts(job, &job->err);
     api_request_drop_tree(request);
