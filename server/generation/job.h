@@ -316,6 +316,11 @@ void job_clear(struct generation_job *job);
  * Returns the number of headers, 0 or 1. */
 int job_name_ignored(const struct generation_job *job, struct http_field *field);
 
+/* A promise of an earlier process, job->past, keeps its id, its time and its seeds. Both do nothing
+ * if there is none. The first needs the request, the second its prompts. For the worker thread. */
+void job_use_past(struct generation_job *job);
+void job_use_past_seeds(struct generation_job *job);
+
 /* ---- reply.c: HTTP requests that generate --------------------------------------------------- */
 
 /* Computes promises of an earlier process, and ends computations, for server/app/promised.h. */
@@ -324,10 +329,5 @@ extern const struct promise_runner reply_promises;
 /* Starts a complete request: parses and tokenises it on a worker, submits it, and answers as tokens
  * arrive. */
 void reply_start(struct app *app, struct http_request *http, const struct api *api);
-
-/* A promise of an earlier process, job->past, keeps its id, its time and its seeds. Both do nothing
- * if there is none. The first needs the request, the second its prompts. For the worker thread. */
-void job_use_past(struct generation_job *job);
-void job_use_past_seeds(struct generation_job *job);
 
 #endif
