@@ -240,26 +240,6 @@ static void prepare_reading(const struct generation_job *job, struct prompt_run 
     assert(generation_reads(g));
 }
 
-/* Names the input of an API that reads in the error of its prompt. */
-static void name_input(const struct generation_job *job, int index, struct err *err) {
-    const char *field = job->api->reads;
-    bool is_exceeded = strcmp(err->code, "context_length_exceeded") == 0;
-    int n = job->request->n_prompts;
-    const int n_queries = job->request->n_queries;
-    if (!field || !is_exceeded) return;
-    if (index < n_queries) {
-        field = job->api->reads_queries;
-        n = n_queries;
-    } else {
-        index -= n_queries;
-        n -= n_queries;
-    }
-    if (n > 1)
-        snprintf(err->param, sizeof err->param, "%s[%d]", field, index);
-    else
-        snprintf(err->param, sizeof err->param, "%s", field);
-}
-
 /* Reads blocks of the prompt that the prefix cache lacks, if the store has them. At least one token
  * is computed. Scored prompts are computed whole. */
 static void read_stored(const struct generation_job *job, struct prompt_run *run) {
@@ -345,7 +325,7 @@ static void prepare_prompts(struct generation_job *job) {
         if (job_is_abandoned(job)) break;
         request->prompts[i].time_s = request->created;
         if (prepare_prompt(job, i, &job->err)) {
-            name_input(job, i, &job->err);
+            prompt_name_input(request, i, &job->err);
             break;
         }
         job->prompt_tokens += job->prompts[i].n_ids;

@@ -241,3 +241,21 @@ enum status prompt_encode(const struct engine *engine, const struct api_prompt *
     memcpy(*ids, prompt->ids, (size_t)*n * sizeof **ids);
     return STATUS_OK;
 }
+
+void prompt_name_input(const struct api_request *request, int index, struct err *err) {
+    const char *field = request->api->reads;
+    bool is_exceeded = strcmp(err->code, "context_length_exceeded") == 0;
+    int n = request->n_prompts - request->n_queries;
+    assert(index >= 0 && index < request->n_prompts);
+    if (!field || !is_exceeded) return;
+    if (index < request->n_queries) {
+        field = request->api->reads_queries;
+        n = request->n_queries;
+    } else {
+        index -= request->n_queries;
+    }
+    if (n > 1)
+        snprintf(err->param, sizeof err->param, "%s[%d]", field, index);
+    else
+        snprintf(err->param, sizeof err->param, "%s", field);
+}

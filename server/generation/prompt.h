@@ -28,6 +28,9 @@ enum status prompt_render(const struct engine *engine, const struct api_prompt *
                           struct buf *text, struct chat_piece **pieces, int *n_pieces,
                           struct err *err);
 
+/* Names the input, or the query, of an API that reads in the error of its prompt. */
+void prompt_name_input(const struct api_request *request, int index, struct err *err);
+
 /* Encodes a prompt whose middle the model fills in; the model must have the tokens for it
  * (infill.c). Fails with context_length_exceeded if a part has more than `limit` tokens. */
 enum status infill_encode(const struct engine *engine, const struct api_prompt *prompt,
