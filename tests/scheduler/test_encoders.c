@@ -129,6 +129,32 @@ START_TEST(vectors_do_not_depend_on_other_inputs) {
 }
 END_TEST
 
+/* The last tokens of a prompt have type 1: none, the last, all but the first, all. */
+START_TEST(each_token_has_its_own_type) {
+    enum { N = 9, N_KINDS = 4 };
+    static const int n_second[N_KINDS] = {0, 1, N - 1, N};
+    const struct setting setting = {NULL, 1, CONTEXT, N_KINDS};
+    draw_inputs();
+    struct engine *engine = open_engine(models[0], &setting);
+    struct scheduler *s = open_scheduler(engine, &setting);
+    for (int i = 0; i < N_KINDS; i++) {
+        inputs[i].prompt = ids[0];
+        inputs[i].n_prompt = N;
+        inputs[i].hidden = HIDDEN_ALL;
+        inputs[i].n_second = n_second[i];
+    }
+    for (int t = 0; t < N; t++) ids[0][t] = 3 + t;
+    run_together(s, 0, N_KINDS);
+    for (int i = 1; i < N_KINDS; i++)
+        for (int k = 0; k < i; k++)
+            ck_assert_msg(memcmp(sums[i], sums[k], sizeof sums[i]) != 0,
+                          "the types of %d and of %d tokens give the same vectors", n_second[k],
+                          n_second[i]);
+    scheduler_free(s);
+    engine_close(engine);
+}
+END_TEST
+
 START_TEST(text_and_long_inputs_are_refused) {
     const struct setting setting = {NULL, 1, CONTEXT, 4};
     struct err err = {0};
@@ -154,6 +180,7 @@ int main(void) {
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 120);
     tcase_add_loop_test(core, vectors_do_not_depend_on_other_inputs, 0, N_MODELS);
+    tcase_add_test(core, each_token_has_its_own_type);
     tcase_add_test(core, text_and_long_inputs_are_refused);
     suite_add_tcase(suite, core);
     return suite_main(suite);

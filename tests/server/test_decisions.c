@@ -147,6 +147,45 @@ START_TEST(documents_are_ranked_by_their_own_scores) {
 }
 END_TEST
 
+/* The first prompts are the queries: one, or one for each document. */
+static void expect_cosines(const char *queries, int n_queries, const char *expected) {
+    static const double sum[][2] = {{3, 0}, {0, 2}, {0, 5}, {4, 3}};
+    const struct api_usage usage = {.prompt_tokens = 9};
+    struct api_choice choice[4];
+    buf_clear(&out);
+    buf_printf(&out, "{\"text_1\":%s,\"text_2\":[\"c\",\"d\"]}", queries);
+    ask(&api_score, out.data);
+    ck_assert_int_eq(request->n_queries, n_queries);
+    ck_assert_int_eq(request->n_prompts, n_queries + 2);
+    ck_assert_str_eq(request->prompts[n_queries].text, "c");
+    for (int i = 0; i < n_queries + 2; i++) /* the documents have the last two vectors */
+        choice[i] = (struct api_choice){.index = i,
+                                        .n_prompt_tokens = 1,
+                                        .hidden_sum = sum[i < n_queries ? i : i + 2 - n_queries]};
+    const struct api_answer answer = {.request = request, .model = "m", .limits = &limits};
+    buf_clear(&out);
+    request->api->write_response(&out, &answer, choice, request->n_prompts, &usage);
+    ck_assert_msg(strstr(out.data, expected), "%s", out.data);
+    api_request_free(request);
+}
+
+START_TEST(embeddings_of_pairs_are_compared) {
+    static const struct model_config config = {.is_encoder = true};
+    static const struct pooling pooling = {.rows = HIDDEN_FIRST, .is_stated = true};
+    limits.config = &config;
+    limits.pooling = &pooling;
+    limits.hidden_size = limits.embedding_size = 2;
+    expect_cosines("\"a\"", 1,
+                   "\"data\":[{\"index\":0,\"object\":\"score\",\"score\":0},{\"index\":1,"
+                   "\"object\":\"score\",\"score\":0.8}]");
+    expect_cosines("[\"a\",\"b\"]", 2,
+                   "\"data\":[{\"index\":0,\"object\":\"score\",\"score\":0},{\"index\":1,"
+                   "\"object\":\"score\",\"score\":0.6}]");
+    expect_refused(&api_score, "{\"text_1\":\"a\",\"text_2\":\"b\",\"instruction\":\"c\"}",
+                   "instruction", "compares embeddings");
+}
+END_TEST
+
 /* A template without a system role gets the task in the user's message. */
 START_TEST(the_task_has_a_role_that_the_template_shows) {
     for (int i = 0; i < 2; i++) {
@@ -200,6 +239,7 @@ int main(void) {
         each_question_has_its_labels_and_its_answer,
         questions_by_name_have_the_same_prompts,
         documents_are_ranked_by_their_own_scores,
+        embeddings_of_pairs_are_compared,
         the_task_has_a_role_that_the_template_shows,
         a_question_without_labels_of_one_token_is_refused,
         a_bad_body_is_answered_with_its_place,

@@ -52,6 +52,31 @@ START_TEST(numbers_that_are_kept_have_the_length_one) {
 }
 END_TEST
 
+/* Each token has its own vector: of two tokens, in a list and in base64. */
+START_TEST(tokens_have_their_own_vectors) {
+    static const double each[2][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}};
+    const struct api_choice choice = {.hidden_sum = each[0], .n_prompt_tokens = 2};
+    static const char *const expected[] = {"[[1,2,3,4],[5,6,7,8]]", "[[1,2],[5,6]]",
+                                           "\"AACAPwAAAEAAAKBAAADAQA==\""};
+    static const char *const fields[] = {"", ",\"dimensions\":2",
+                                         ",\"dimensions\":2,\"encoding_format\":\"base64\""};
+    for (int i = 0; i < 3; i++) {
+        struct api_request *request;
+        struct err err = {0};
+        buf_clear(&out);
+        buf_printf(&out, "{\"input\":\"a\",\"task\":\"token_embed\"%s}", fields[i]);
+        ck_assert_msg(!request_read(&request, &api_pooling, out.data, out.length, &limits, &err),
+                      "%s", err.message);
+        ck_assert(request->of_tokens && request->hidden == HIDDEN_ALL);
+        const struct api_answer answer = {.request = request, .model = "m", .limits = &limits};
+        buf_clear(&out);
+        api_write_token_embeddings(&out, &answer, &choice);
+        ck_assert_str_eq(out.data, expected[i]);
+        api_request_free(request);
+    }
+}
+END_TEST
+
 /* The floats 3, -4, 0 and 2: 00 00 40 40, 00 00 80 C0, 00 00 00 00, 00 00 00 40. */
 START_TEST(base64_is_of_little_endian_floats) {
     expect_vector(",\"encoding_format\":\"base64\"", "\"AABAQAAAgMAAAAAAAAAAQA==\"");
@@ -66,6 +91,7 @@ int main(void) {
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, a_mean_counts_each_token_once);
     tcase_add_test(all, numbers_that_are_kept_have_the_length_one);
+    tcase_add_test(all, tokens_have_their_own_vectors);
     tcase_add_test(all, base64_is_of_little_endian_floats);
     suite_add_tcase(suite, all);
     return suite_main(suite);

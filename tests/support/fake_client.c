@@ -131,14 +131,15 @@ static void take_read(struct fake_client *client, const struct event *event) {
 static void check_hidden(const struct fake_client *client) {
     const struct generation *generation = &client->generation;
     const int n = generation->n_prompt;
-    double sum[FAKE_K] = {0};
+    double sum[FAKE_MAX_TOKENS * FAKE_K] = {0};
     int from = generation->hidden == HIDDEN_LAST ? n - 1 : 0;
     int end = generation->hidden == HIDDEN_FIRST ? 1 : n;
     if (generation->hidden == HIDDEN_NONE || !generation_reads(generation)) from = end;
     for (int i = from; i < end; i++) {
         float hidden[FAKE_K];
         fake_hidden(fake_logits(client->prompt_sum[i]), hidden);
-        for (int k = 0; k < FAKE_K; k++) sum[k] += (double)hidden[k];
+        const int at = generation->keeps_hidden ? (i - from) * FAKE_K : 0;
+        for (int k = 0; k < FAKE_K; k++) sum[at + k] += (double)hidden[k];
     }
     assert(memcmp(sum, client->hidden_sum, sizeof sum) == 0);
 }

@@ -37,7 +37,7 @@ struct fake_client {
     int n_scored, n_ended, n_cached;
     int32_t read_ids[MAX_READ_IDS]; /* its logprob_ids, if the test sets n_logprob_ids */
     int n_read;                     /* of these, in events so far */
-    double hidden_sum[FAKE_K];
+    double hidden_sum[FAKE_MAX_TOKENS * FAKE_K]; /* the sum, or with keeps_hidden each vector */
     const bool *device_failed; /* true: it may end with an error; NULL: it must not */
     bool done;
     uint64_t submitted_at, work_before; /* for the test: step, work that had ended */

@@ -40,6 +40,7 @@ static void draw_reading(struct simulation *sim, struct generation *g) {
     g->prompt_logprobs = -1;
     g->grammar = NULL;
     g->hidden = (enum hidden_rows)sim_between(sim, HIDDEN_NONE, HIDDEN_ALL);
+    g->keeps_hidden = g->hidden != HIDDEN_NONE && sim_chance(sim, 30);
     if (g->hidden == HIDDEN_NONE) g->n_logprob_ids = sim_between(sim, 1, MAX_READ_IDS);
 }
 
