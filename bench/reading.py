@@ -1,12 +1,17 @@
-"""Measures answers that are read: embeddings beside llama.cpp, questions over one state, and streams beside embeddings.
+"""Measures answers that are read: embeddings beside llama.cpp, questions over one state, streams beside embeddings, encoders.
 
     python3 bench/reading.py [--program build/penstock] [--model models/....gguf] [--threads 2] [--repeats 5] [--texts 256] [--out FILE]
+        [--rows C19a C19b C19c C19d]
 
 C19a is the time of 256 texts of 128 tokens as embeddings: llama.cpp's (bench/peers.sh llama.cpp; it has no server and no
 HTTP) divided by ours, in turns. Goal: 3. C19b is the time of eight questions on a new state of 800 tokens divided by that of
 one question on another new state. Goal: at most 1.3. C19c is the p99 of the inter-token latency of 16 streams while texts are
-embedded without pause, divided by that of the streams alone. Goal: at most 1.3. Figures are medians of the repeats.
+embedded without pause, divided by that of the streams alone. Goal: at most 1.3. C19d is the time of the texts through encoders
+of random weights in Q8_0, with the shapes of BERT base and MiniLM: that of the faster of llama.cpp (the same file) and ONNX
+Runtime (int8), divided by ours. Goal: 1.5. Its files and ONNX Runtime are those of `bench/peers.sh onnxruntime`; each peer that
+is not installed is left out. Figures are medians of the repeats.
 """
+import argparse
 import json
 import os
 import random
@@ -19,7 +24,9 @@ import machine
 import runs
 import served
 
-PEER = "build/peers/llama.cpp/bin/python"
+LLAMA, ONNX = "build/peers/llama.cpp/bin/python", "build/peers/onnxruntime/bin/python"
+MODELS = "build/bench-models"  # bench/encoder_files.py
+ENCODERS = ("bert-base", "minilm")
 N_TOKENS = 128
 N_AT_ONCE = 32  # texts of a request beside streams
 N_STATE, N_QUESTIONS = 800, 8
@@ -44,15 +51,15 @@ def seconds(server, path, body):
 # ---- embeddings ---------------------------------------------------------------------------------
 
 class Peer:
-    """llama.cpp in a process of its own, or nothing if it is not installed."""
+    """A library in a process of its own, or nothing if it is not installed."""
 
-    def __init__(self, args):
+    def __init__(self, python, script, **load):
         self.process = None
-        if not os.path.exists(PEER):
-            print(f"{PEER} is absent: `bench/peers.sh llama.cpp` installs the peer", flush=True)
+        if not os.path.exists(python):
+            print(f"{python} is absent: `bench/peers.sh {python.split('/')[2]}` installs the peer", flush=True)
             return
-        self.process = subprocess.Popen([PEER, "bench/llama_embed.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.ask("load", model=args.model, threads=args.threads, n_batch=2048)
+        self.process = subprocess.Popen([python, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.ask("load", **load)
 
     def ask(self, act, **more):
         self.process.stdin.write(json.dumps({"do": act, **more}) + "\n")
@@ -62,8 +69,8 @@ class Peer:
             raise RuntimeError(found["error"])
         return found
 
-    def embed(self, texts):
-        return self.ask("embed", texts=texts)["seconds"] if self.process else None
+    def embed(self, **given):
+        return self.ask("embed", **given)["seconds"] if self.process else None
 
     def close(self):
         if self.process:
@@ -73,14 +80,43 @@ class Peer:
 
 def embeddings(args):
     """[(our seconds, llama.cpp's or None) of each repeat]."""
-    peer, found = Peer(args), []
+    peer, found = Peer(LLAMA, "bench/llama_embed.py", model=args.model, threads=args.threads, n_batch=2048), []
     with runs.Server(args, "--threads", str(args.threads), "--warm-up") as server:
         texts = [text_of(server, seed, N_TOKENS) for seed in range(args.texts)]
         for repeat in range(args.repeats + 1):  # the first warms up
             mine = seconds(server, "/v1/embeddings", {"input": texts, "cache_salt": f"repeat {repeat}"})
-            theirs = peer.embed(texts)
+            theirs = peer.embed(texts=texts)
             found += [(mine, theirs)] if repeat else []
     peer.close()
+    return found
+
+
+# ---- encoders -----------------------------------------------------------------------------------
+
+def encoder_ids(server, n_texts):
+    """Ids of texts of N_TOKENS words of the vocabulary, with the tokens around them; and the texts, for llama.cpp."""
+    names = server.post("/detokenize", {"tokens": list(range(1000, 30000, 29))})["prompt"].split()
+    texts = [" ".join(random.Random(seed).choices(names, k=N_TOKENS - 2)) for seed in range(n_texts)]
+    ids = [server.post("/tokenize", {"prompt": text})["tokens"] for text in texts]
+    if any(len(row) != N_TOKENS for row in ids):
+        raise RuntimeError("a word of the vocabulary is not one token")
+    return ids, texts
+
+
+def encoder(args, name):
+    """[(our seconds, llama.cpp's or None, ONNX Runtime's or None) of each repeat]."""
+    args = argparse.Namespace(**{**vars(args), "model": f"{MODELS}/{name}.gguf"})
+    llama = Peer(LLAMA, "bench/llama_embed.py", model=args.model, threads=args.threads, n_batch=2048, pooling="mean")
+    onnx = Peer(ONNX, "bench/onnx_worker.py", model=f"{MODELS}/{name}.onnx", threads=args.threads, batch=N_AT_ONCE)
+    found = []
+    with runs.Server(args, "--threads", str(args.threads), "--warm-up") as server:
+        ids, texts = encoder_ids(server, args.texts)
+        for repeat in range(args.repeats + 1):
+            mine = seconds(server, "/v1/embeddings", {"input": ids})
+            theirs = llama.embed(texts=texts), onnx.embed(ids=ids)
+            found += [(mine, *theirs)] if repeat else []
+    llama.close()
+    onnx.close()
     return found
 
 
@@ -154,20 +190,25 @@ def ratio(pairs):
     return [a / b for a, b in pairs]
 
 
-def report(args, figures):
-    """Measures, prints a line for each row, and fills in the figures."""
+def report_embeddings(args, figures):
     found = embeddings(args)
     figures["embeddings_s"] = found
     print(f"{args.texts} texts of {N_TOKENS} tokens: {runs.spread([mine for mine, _ in found])} s", flush=True)
     if found[0][1] is not None:
         figures["C19a"] = statistics.median(ratio((theirs, mine) for mine, theirs in found))
         print(f"llama.cpp: {runs.spread([theirs for _, theirs in found])} s; C19a {figures['C19a']:.2f} (goal 3)", flush=True)
+
+
+def report_decisions(args, figures):
     found = decisions(args)
     figures["decisions_s"] = found
     figures["C19b"] = statistics.median(ratio((eight, one) for one, eight, _ in found))
     print(f"a question on {N_STATE} tokens: {runs.spread([one for one, _, _ in found], 3)} s; {N_QUESTIONS}: "
           f"{runs.spread([eight for _, eight, _ in found], 3)} s; again: {runs.spread([again for *_, again in found], 3)} s; "
           f"C19b {figures['C19b']:.2f} (goal 1.3)", flush=True)
+
+
+def report_streams(args, figures):
     found = streams(args)
     figures["itl_p99_ms"] = found
     figures["C19c"] = statistics.median(ratio((both, alone) for alone, both in found))
@@ -175,12 +216,34 @@ def report(args, figures):
           f"{runs.spread([both for _, both in found])} ms; C19c {figures['C19c']:.2f} (goal 1.3)", flush=True)
 
 
+def report_encoders(args, figures):
+    figures["encoders_s"], figures["C19d"] = {}, {}
+    for name in ENCODERS:
+        if not os.path.exists(f"{MODELS}/{name}.gguf"):
+            print(f"{MODELS}/{name}.gguf is absent: `bench/peers.sh onnxruntime` makes it", flush=True)
+            continue
+        found = figures["encoders_s"][name] = encoder(args, name)
+        line = f"{name}, {args.texts} texts of {N_TOKENS} tokens: {runs.spread([row[0] for row in found])} s"
+        for peer, i in (("llama.cpp", 1), ("ONNX Runtime", 2)):
+            line += f"; {peer}: {runs.spread([row[i] for row in found])} s" if found[0][i] is not None else ""
+        peers = [(min(t for t in theirs if t is not None), mine) for mine, *theirs in found if any(t is not None for t in theirs)]
+        if peers:
+            figures["C19d"][name] = statistics.median(ratio(peers))
+            line += f"; C19d {figures['C19d'][name]:.2f} (goal 1.5)"
+        print(line, flush=True)
+
+
+ROWS = {"C19a": report_embeddings, "C19b": report_decisions, "C19c": report_streams, "C19d": report_encoders}
+
+
 def main():
     parser = runs.options(__doc__, repeats=5, threads=runs.two_threads())
     parser.add_argument("--texts", type=int, default=256, help="of C19a; fewer for a quick look")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     args = parser.parse_args()
     figures = runs.begin(args)
-    report(args, figures)
+    for row in args.rows:
+        ROWS[row](args, figures)
     figures["load_after"] = machine.load()
     runs.write(args, figures)
 
