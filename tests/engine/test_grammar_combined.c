@@ -178,6 +178,10 @@ static const struct example broken[] = {
      "\"type\":"
      "\"integer\"}}},\"else\":{\"required\":[\"k\"]}}",
      {"+{\"x1\":1}", "+{\"k\":1,\"x1\":\"s\"}", "-{\"x1\":\"s\"}"}},
+    {"{\"type\":\"object\",\"allOf\":[{\"not\":{\"propertyNames\":{\"pattern\":\"a\"}}},{\"not\":{"
+     "\"propertyNames\":{\"pattern\":\"b\"}}},{\"not\":{\"additionalProperties\":{\"const\":1}}}]}",
+     {"+{\"c\":2}", "+{\"b\":1,\"a\":2}", "+{\"c\":1,\"d\":2}", "+{\"b\":1,\"a\":1,\"ab\":2}",
+      "-{\"b\":1,\"a\":1}", "-{\"ab\":2}", "-{\"a\":2}", "-{\"c\":2,\"c\":1}"}},
 };
 
 /* Constraints on names that are choices, and names beside properties. */
@@ -292,7 +296,7 @@ static const struct {
     {"{\"not\":{\"uniqueItems\":true}}", "at \"/not/uniqueItems\" cannot be negated"},
     {"{\"type\":\"object\",\"allOf\":[{\"not\":{\"additionalProperties\":{\"type\":\"null\"}}},"
      "{\"not\":{\"patternProperties\":{\"a\":{\"const\":1}}}}]}",
-     "since another property without a name breaks another schema"},
+     "since another property without a name breaks another schema"}, /* both by their values */
     {"{\"type\":\"object\",\"maxProperties\":3,\"not\":{\"additionalProperties\":false}}",
      "next to minProperties or maxProperties"},
     {"{\"oneOf\":[{\"type\":\"string\",\"format\":\"uri\"},{\"type\":\"string\"}]}",

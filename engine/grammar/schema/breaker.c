@@ -104,9 +104,50 @@ static void add_last(struct schema_reader *r, struct json *ways, const struct js
         make_true(r, way, "patternProperties", schema_value(breaker, "patternProperties"));
 }
 
+struct pointers last_breakers(struct schema_reader *r, const struct conj *conj) {
+    struct pointers lasts = {0};
+    conj_each(schema, conj) if (schema_value(schema, HAS_LAST_BREAKER))
+        pointers_add(r->b, &lasts, schema);
+    assert(lasts.n <= MAX_LAST || r->b->status != STATUS_OK);
+    return lasts;
+}
+
+/* Returns the keyword that the last property breaks. */
+static const struct json *last_keyword(const struct json *last) {
+    return schema_value(schema_value(last, HAS_LAST_BREAKER),
+                        json_text(schema_value(last, BREAKER_OF)));
+}
+
+/* Does the name alone make a property the breaker? */
+static bool is_by_name(const struct json *last) {
+    const struct json *keyword = last_keyword(last);
+    const struct json *pattern = schema_value(last, BREAKER_PATTERN);
+    const struct json *broken = pattern ? json_member(keyword, json_text(pattern)) : keyword;
+    bool is_false = json_is(broken, JSON_BOOL) && !json_true(broken);
+    return is_false || strcmp(keyword->name, "propertyNames") == 0;
+}
+
+bool breakers_need_value(const struct pointers *lasts, unsigned set) {
+    for (int i = 0; i < lasts->n; i++)
+        if (set >> i & 1 && !is_by_name(lasts->list[i])) return true;
+    return false;
+}
+
+/* Fails if a way needs another last property than those of the conjunction. */
+static void check_last(struct schema_reader *r, const struct conj *conj, const struct json *way,
+                       const struct json *keyword) {
+    struct pointers lasts = last_breakers(r, conj);
+    bool is_right = lasts.n < MAX_LAST && (is_by_name(way) || !breakers_need_value(&lasts, ~0u));
+    if (!is_right)
+        schema_cannot(r, keyword,
+                      "cannot be negated exactly, as a not, an if or a oneOf whose branches "
+                      "overlap needs it, since another property without a name breaks another "
+                      "schema.");
+}
+
 /* Adds these ways, each made once, to `out`. */
-static void choose_last(struct schema_reader *r, struct pointers *out, const struct json *breaker,
-                        const struct json *keyword) {
+static void choose_last(struct schema_reader *r, struct pointers *out, const struct conj *conj,
+                        const struct json *breaker, const struct json *keyword) {
     bool is_map = strcmp(keyword->name, "patternProperties") == 0, is_known = false;
     struct json *ways = known_ways(r, breaker);
     if (!ways || !builder_works(r->b, 200)) return;
@@ -114,12 +155,11 @@ static void choose_last(struct schema_reader *r, struct pointers *out, const str
     if (!is_known && !is_map) add_last(r, ways, breaker, keyword, NULL);
     json_each_member(pattern, !is_known && is_map ? keyword : NULL)
         add_last(r, ways, breaker, keyword, pattern);
-    json_each(way, ways) if (schema_value(way, HAS_LAST_BREAKER)) pointers_add(r->b, out, way);
-}
-
-const struct json *last_breaker(const struct conj *conj) {
-    conj_each(schema, conj) if (schema_value(schema, HAS_LAST_BREAKER)) return schema;
-    return NULL;
+    json_each(way, ways) {
+        if (!schema_value(way, HAS_LAST_BREAKER)) continue;
+        check_last(r, conj, way, keyword);
+        pointers_add(r->b, out, way);
+    }
 }
 
 /* Does the kind match this pattern? */
@@ -137,12 +177,12 @@ static bool add_negation(struct schema_reader *r, struct conj *conj, const struc
     return negation && !conj->is_false;
 }
 
-bool breaker_narrow(struct schema_reader *r, const struct json *last, const struct key_kind *kind,
-                    struct conj *value, struct conj *name) {
+static bool narrow(struct schema_reader *r, const struct json *last, const struct key_kind *kind,
+                   struct conj *value, struct conj *name) {
     const struct json *schema = schema_value(last, HAS_LAST_BREAKER);
     const struct json *pattern = schema_value(last, BREAKER_PATTERN);
     const struct json *patterns = schema_value(schema, "patternProperties");
-    const struct json *keyword = schema_value(schema, json_text(schema_value(last, BREAKER_OF)));
+    const struct json *keyword = last_keyword(last);
     if (strcmp(keyword->name, "propertyNames") == 0) return add_negation(r, name, keyword);
     if (pattern) {
         const struct json *own = schema_member(r, keyword, json_text(pattern));
@@ -152,6 +192,13 @@ bool breaker_narrow(struct schema_reader *r, const struct json *last, const stru
     return add_negation(r, value, keyword);
 }
 
+bool breakers_narrow(struct schema_reader *r, const struct pointers *lasts, unsigned set,
+                     const struct key_kind *kind, struct conj *value, struct conj *name) {
+    for (int i = 0; i < lasts->n; i++)
+        if (set >> i & 1 && !narrow(r, lasts->list[i], kind, value, name)) return false;
+    return true;
+}
+
 /* ---- all ways ------------------------------------------------------------------------------- */
 
 struct pointers breaker_ways(struct schema_reader *r, const struct conj *conj,
@@ -159,14 +206,7 @@ struct pointers breaker_ways(struct schema_reader *r, const struct conj *conj,
     const struct json *keyword = keyword_of(conj, breaker);
     struct pointers out = {0};
     if (!keyword) return out;
-    if (!schema_is_closed(r, conj)) {
-        if (last_breaker(conj))
-            schema_cannot(r, keyword,
-                          "cannot be negated exactly, as a not, an if or a oneOf whose branches "
-                          "overlap needs it, since another property without a name breaks another "
-                          "schema.");
-        choose_last(r, &out, breaker, keyword);
-    }
+    if (!schema_is_closed(r, conj)) choose_last(r, &out, conj, breaker, keyword);
     conj_each_value(properties, conj, "properties") {
         json_each_member(property, properties)
             choose_name(r, &out, breaker, keyword, property->name);

@@ -231,8 +231,10 @@ const struct json *open_breaker(const struct conj *conj);
 struct pointers breaker_ways(struct schema_reader *r, const struct conj *conj,
                              const struct json *breaker);
 
-/* Returns the schema with a HAS_LAST_BREAKER, or NULL. */
-const struct json *last_breaker(const struct conj *conj);
+#define MAX_LAST 3
+
+/* Returns the schemas with a HAS_LAST_BREAKER; at most MAX_LAST. */
+struct pointers last_breakers(struct schema_reader *r, const struct conj *conj);
 
 /* Keys that match the patterns of the bit set `chosen`, and no other one of the n patterns. */
 struct key_kind {
@@ -241,10 +243,13 @@ struct key_kind {
     unsigned chosen;
 };
 
-/* Adds the breaker's constraints to the conjunctions of the value and the name of a property whose
- * name is of this kind. Returns false if no such property is the breaker. */
-bool breaker_narrow(struct schema_reader *r, const struct json *last, const struct key_kind *kind,
-                    struct conj *value, struct conj *name);
+/* Adds the constraints of the breakers in the bit set to the conjunctions of the value and the name
+ * of a property, whose name is of this kind. Returns false if no such property breaks them all. */
+bool breakers_narrow(struct schema_reader *r, const struct pointers *lasts, unsigned set,
+                     const struct key_kind *kind, struct conj *value, struct conj *name);
+
+/* Does one of the breakers in the bit set depend on the value of its property? */
+bool breakers_need_value(const struct pointers *lasts, unsigned set);
 
 /* ---- keywords.c ----------------------------------------------------------------------------- */
 

@@ -228,3 +228,25 @@ struct expr *schema_text_values(struct schema_reader *r, const struct conj *conj
     }
     return all;
 }
+
+/* ---- the names of properties ---------------------------------------------------------------- */
+
+struct conj names_together(struct schema_reader *r, const struct conj *conj) {
+    struct conj names = {0};
+    conj_each_value(schema, conj, "propertyNames") {
+        r->path.n = 0;
+        conj_add(r, &names, schema);
+    }
+    conj_refuse_null(r, &names);
+    return names;
+}
+
+struct pointers names_listed(struct schema_reader *r, const struct conj *names) {
+    struct pointers listed = {0}, matching = {0};
+    if (schema_has_values(names)) matching = schema_matching(r, names);
+    pointers_each(name, &matching) {
+        bool is_name = json_is(name, JSON_STRING) && strlen(json_text(name)) == json_length(name);
+        if (is_name && builder_works(r->b, 100)) pointers_add(r->b, &listed, name);
+    }
+    return listed;
+}

@@ -31,10 +31,11 @@ struct object {
     int n_patterns;
     struct conj names; /* propertyNames; names that it lists become properties */
     bool has_others;
-    bool is_closed;     /* only properties that a schema names */
-    bool is_loose;      /* a pattern is ignored: other keys may have any value */
-    bool is_impossible; /* a required property may not exist */
-    int last_rule;      /* of the last member, which is a breaker; 0: it may be any */
+    bool is_closed;        /* only properties that a schema names */
+    bool is_loose;         /* a pattern is ignored: other keys may have any value */
+    bool is_impossible;    /* a required property may not exist */
+    struct pointers lasts; /* schemas that the last members break */
+    int last_rule;         /* of these members; 0: there is none */
 };
 
 /* ---- the schemas of a property -------------------------------------------------------------- */
@@ -62,28 +63,6 @@ struct conj schema_property(struct schema_reader *r, const struct conj *conj, co
     struct conj out = {0};
     conj_each(schema, conj) if (builder_works(r->b, 50)) add_property(r, &out, schema, name);
     return out;
-}
-
-/* ---- the names of properties ---------------------------------------------------------------- */
-
-struct conj names_together(struct schema_reader *r, const struct conj *conj) {
-    struct conj names = {0};
-    conj_each_value(schema, conj, "propertyNames") {
-        r->path.n = 0;
-        conj_add(r, &names, schema);
-    }
-    conj_refuse_null(r, &names);
-    return names;
-}
-
-struct pointers names_listed(struct schema_reader *r, const struct conj *names) {
-    struct pointers listed = {0}, matching = {0};
-    if (schema_has_values(names)) matching = schema_matching(r, names);
-    pointers_each(name, &matching) {
-        bool is_name = json_is(name, JSON_STRING) && strlen(json_text(name)) == json_length(name);
-        if (is_name && builder_works(r->b, 100)) pointers_add(r->b, &listed, name);
-    }
-    return listed;
 }
 
 /* ---- gathering ------------------------------------------------------------------------------ */
@@ -163,6 +142,7 @@ static void add_pattern(struct object *o, const struct json *pattern) {
 }
 
 static void gather(struct object *o) {
+    o->lasts = last_breakers(o->r, o->conj);
     conj_each_value(properties, o->conj, "properties") {
         json_each_member(property, properties) add_name(o, property->name, false);
     }
@@ -307,8 +287,9 @@ static int key_kinds(struct object *o, unsigned kinds[MAX_KINDS]) {
     return 1 << o->n_patterns;
 }
 
-/* Creates the rule of a member without a named property; with `last`, of one that is a breaker. */
-static int other_rule(struct object *o, const struct json *last) {
+/* Creates the rule of a member without a named property, which is the breaker of each schema in the
+ * bit set `broken`. */
+static int other_rule(struct object *o, unsigned broken) {
     struct builder *b = o->r->b;
     struct expr *all = expr_new(b, EXPR_ALT);
     bool has_others = !schema_has_values(&o->names) && conj_types(&o->names) & TYPE_STRING;
@@ -318,13 +299,33 @@ static int other_rule(struct object *o, const struct json *last) {
         struct conj value = other_value(o, kinds[i]), names = conj_copy(o->r, &o->names);
         struct key_kind kind = {o->patterns, o->n_patterns, kinds[i]};
         if (value.is_false || (kinds[i] == 0 && o->is_closed)) continue;
-        if (last && !breaker_narrow(o->r, last, &kind, &value, &names)) continue;
+        if (!breakers_narrow(o->r, &o->lasts, broken, &kind, &value, &names)) continue;
         o->has_others = true;
         expr_add(all, member(o, other_key(o, kinds[i], &names), &value));
     }
     int rule = rule_new(b, NULL);
     rule_define(b, rule, all);
     return rule;
+}
+
+/* Creates the rule of the last members, the breakers of the schemas in o->lasts. A breaker by its
+ * value is the last of all: its name may not be repeated. */
+static int last_members(struct object *o) {
+    struct builder *b = o->r->b;
+    int members[1 << MAX_LAST], all = (1 << o->lasts.n) - 1;
+    for (int set = 1; set <= all; set++) members[set] = other_rule(o, (unsigned)set);
+    int first = b->n_rules;
+    for (int set = 0; set <= all; set++) rule_new(b, NULL);
+    for (int left = 1; left <= all && builder_in_time(b); left++) {
+        struct expr *next = expr_of(b, EXPR_ALT, expr_call(b, members[left]), NULL);
+        for (int set = 1; set < left; set++) {
+            if ((set & left) != set || breakers_need_value(&o->lasts, (unsigned)set)) continue;
+            struct expr *rest = after_comma(b, expr_call(b, first + (left ^ set)));
+            expr_add(next, expr_of(b, EXPR_CAT, expr_call(b, members[set]), rest, NULL));
+        }
+        rule_define(b, first + left, next);
+    }
+    return first + all;
 }
 
 /* ---- the order of members ------------------------------------------------------------------- */
@@ -461,7 +462,7 @@ static struct expr *bounded_members(struct object *o, int others) {
     if (min <= required && (max == NO_MAX || (!o->has_others && max >= o->n)))
         return members(o, others);
     if (o->last_rule)
-        schema_cannot(o->r, schema_value(last_breaker(o->conj), HAS_LAST_BREAKER),
+        schema_cannot(o->r, schema_value(o->lasts.list[0], HAS_LAST_BREAKER),
                       "cannot be negated exactly next to minProperties or maxProperties, since the "
                       "object may have properties that no schema names.");
     if (!o->has_others && (max == NO_MAX || max > o->n)) max = o->n;
@@ -475,18 +476,17 @@ struct expr *schema_object(struct schema_reader *r, const struct conj *conj) {
     struct object o = {.r = r, .conj = conj};
     gather(&o);
     o.is_closed = closes(&o);
-    bool says_others = false;
+    bool says_others = o.lasts.n > 0;
     conj_each(schema, conj) says_others |=
         schema_others(schema) != NULL || schema_value(schema, "propertyNames") != NULL;
     if (b->status != STATUS_OK) return &b->spare;
     if (o.is_impossible) return expr_new(b, EXPR_ALT);
     bool says_counts =
         conj_largest(conj, "minProperties", 0) > 0 || conj_smallest(conj, "maxProperties", -1) >= 0;
-    says_others |= last_breaker(conj) != NULL;
     if (o.n == 0 && o.n_patterns == 0 && !says_others && !says_counts && !o.is_closed)
         return json_call(b, JSON_RULE_OBJECT);
-    int others = other_rule(&o, NULL);
-    if (last_breaker(conj)) o.last_rule = other_rule(&o, last_breaker(conj));
+    int others = other_rule(&o, 0);
+    if (o.lasts.n > 0) o.last_rule = last_members(&o);
     return expr_of(b, EXPR_CAT, expr_text(b, "{"), json_call(b, JSON_RULE_SPACE),
                    bounded_members(&o, others), expr_text(b, "}"), NULL);
 }
