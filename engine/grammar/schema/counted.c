@@ -227,8 +227,8 @@ static struct expr *unique_array(struct schema_reader *r, const struct conj *con
         if (u.sets && u.values.n <= MAX_UNIQUE && find_sets(&u)) return unique_items(&u);
     }
     schema_cannot(r, unique,
-                  "is enforced only for arrays whose items are few listed values; leave it out, or "
-                  "check it afterwards.");
+                  "is enforced only for arrays whose items are few listed values, since a grammar "
+                  "cannot compare other ones; leave it out, or check it afterwards.");
     return NULL;
 }
 
