@@ -129,11 +129,12 @@ packages() {
 }
 
 # Lintian, the same bytes twice, a bare Debian in which the package is installed, upgraded and purged, the wheel in a fresh
-# environment, and two releases. Needs root. Like `make package`, it has a build without CUDA.
+# environment, two releases, and alerts that fire by faults. Needs root. Like `make package`, it has a build without CUDA.
 packages_soak() {
     docker/setup.sh packages packages_soak
     PENSTOCK_CUDA=OFF docker/build.sh cpu "$jobs" installed
     docker/fetch_model.sh
+    docker/prometheus.sh
     docker/venv.sh
     PACKAGED=build/cpu logged .venv/bin/python -m pytest -q -p no:cacheprovider tests/packages/soak_*.py
 }
@@ -282,7 +283,7 @@ for stage in ${*:-tidy release asan tsan chaos schemas packages e2e}; do
     mutants) say "mutants: planted bugs that the tests must find" ;;
     schemas_soak) say "schemas_soak: 100,000 random schemas of other seeds" ;;
     openapi_soak) say "openapi_soak: ${OPENAPI_EXAMPLES:-2000} random requests to each path of /openapi.json" ;;
-    packages_soak) say "packages_soak: lintian, the package in a bare Debian, the wheel, two releases" ;;
+    packages_soak) say "packages_soak: lintian, the package in a bare Debian, the wheel, two releases, alerts by faults" ;;
     restarts) say "restarts: ${SOAK_MINUTES:-30} minutes of clients behind a proxy while a server is restarted" ;;
     kills) say "kills: a server with promises is killed ${PENSTOCK_KILLS:-200} times" ;;
     *) echo "run.sh: unknown stage $stage" >&2; exit 2 ;;

@@ -111,7 +111,7 @@ def promql(expression, span, **labels):
 def own_expressions():
     """Returns the expressions of this project's board, with its variables for labels and span."""
     with open(OWN_BOARD, encoding="utf-8") as file:
-        return [target["expr"] for panel in json.load(file)["panels"] for target in panel["targets"]]
+        return [target["expr"] for panel in json.load(file)["panels"] for target in panel.get("targets", ())]
 
 
 def own_selectors():
