@@ -1,5 +1,6 @@
 """vllm-router with its policy kv_aware: conversations return to the server that has their beginning."""
 import contextlib
+import json
 import os
 import pathlib
 import random
@@ -118,3 +119,13 @@ def test_the_commands_of_the_page(tmp_path):
         finally:
             os.killpg(shell.pid, 15)
             shell.wait(60)
+
+
+def test_the_bench_of_clusters(tmp_path):
+    """bench/cluster.py in its short form: the router finds the blocks of simulated replicas, too."""
+    out = tmp_path / "cluster.json"
+    command = [sys.executable, str(ROOT / "bench/cluster.py"), "--replicas", "3", "--conversations", "24", "--turns", "4", "--active", "8",
+               "--policies", "round_robin,cache_aware,kv_aware", "--requests-a-second", "40", "--out", str(out)]
+    subprocess.run(command, check=True, timeout=300)
+    rate = {row["policy"]: row["hit_rate"] for row in json.loads(out.read_text())["rows"]}
+    assert min(rate["cache_aware"], rate["kv_aware"]) > 1.2 * rate["round_robin"], rate

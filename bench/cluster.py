@@ -1,0 +1,366 @@
+"""Drives a real vllm-router with simulated replicas: hit rate of the prefix cache and time to the first token, by policy and
+number of replicas.
+
+    python3 bench/cluster.py --record                            step costs of this machine, by penstock bench
+    build/clients/venv/bin/python bench/cluster.py [--replicas 4,16,64] [--policies round_robin,cache_aware,kv_aware]
+        [--conversations 400] [--turns 6] [--out FILE]
+    build/clients/venv/bin/python bench/cluster.py --self-test
+
+A replica has a prefix cache of blocks with LRU eviction, publishes the events of its blocks as Penstock does, computes prompts
+one after another and decodes in a batch, in simulated time: each step costs the recorded time. It answers when the simulated
+answer is complete, so the router sees its load; the time to the first token is the simulated one, without the router and the
+network. Where the machine cannot carry the requests, simulated time is slower than real time. A token is a word. Each
+conversation begins with its own words, and each turn repeats all earlier ones.
+"""
+import argparse
+import asyncio
+import collections
+import json
+import multiprocessing
+import os
+import pathlib
+import random
+import re
+import resource
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+COSTS = HERE / "cluster_costs.json"
+BLOCK, MODEL = 16, "simulated"
+FIRST_WORDS, TURN_WORDS, ANSWER_WORDS = 400, 40, 24
+START_SECONDS = 120
+
+
+# ---- costs ------------------------------------------------------------------------------------------
+
+
+def record(program, model):
+    """Writes the costs of a prompt's token, of a decoding step and of each row in it, in seconds."""
+    import machine
+    command = [program, "bench", "--model", model, "--bench-prompt", "512", "--bench-batch", "1,16", "--bench-generate", "64",
+               "--bench-repeats", "3", "--log-level", "error"]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    prompt, one, many = (float(re.search(rf"^\| {row} +\| +([\d.]+) \|", text, re.MULTILINE)[1]) for row in ("pp 512", "tg 1", "tg 16"))
+    row = max(0.0, (16 / many - 1 / one) / 15)
+    source = f"penstock bench of {os.path.basename(model)} at a load of {os.getloadavg()[0]:.1f} on {machine.describe()}"
+    costs = {"source": source, "prompt_token_s": 1 / prompt, "step_s": 1 / one - row,
+             "row_s": row}
+    COSTS.write_text(json.dumps(costs, indent=1) + "\n", encoding="utf-8")
+    print(COSTS.read_text(encoding="utf-8"), end="")
+
+
+# ---- a replica --------------------------------------------------------------------------------------
+
+
+class Replica:
+    """The prefix cache and the steps of a simulated server. Times are simulated seconds."""
+
+    def __init__(self, costs, n_blocks, publish):
+        self.costs, self.n_blocks, self.publish = costs, n_blocks, publish
+        self.blocks = collections.OrderedDict()  # hash -> (hash, parent, tokens), the least recently used first
+        self.free_at, self.rows = 0.0, 0
+
+    def hashes(self, tokens):
+        parent = 0
+        for i in range(len(tokens) // BLOCK):
+            parent = hash((parent, *tokens[i * BLOCK:(i + 1) * BLOCK])) & (1 << 63) - 1
+            yield parent
+
+    def cached(self, tokens):
+        """Returns the cached tokens of a prompt; at least one token is computed."""
+        n = 0
+        for one in self.hashes(tokens[:-1]):
+            if one not in self.blocks:
+                break
+            self.blocks.move_to_end(one)
+            n += BLOCK
+        return n
+
+    def begin(self, tokens, now):
+        """Returns (cached tokens, time to the first token)."""
+        cached = self.cached(tokens)
+        work = (len(tokens) - cached) * self.costs["prompt_token_s"]
+        self.free_at = max(self.free_at, now) + work
+        self.rows += 1
+        return cached, self.free_at - now
+
+    def decode_s(self, n_tokens):
+        return n_tokens * (self.costs["step_s"] + self.rows * self.costs["row_s"])
+
+    def end(self, tokens):
+        """Keeps the blocks of prompt and answer, and tells the subscribers."""
+        self.rows -= 1
+        stored, lost, parent = [], [], None
+        for i, one in enumerate(self.hashes(tokens)):
+            if one in self.blocks:
+                self.blocks.move_to_end(one)
+                parent = one
+                continue
+            self.blocks[one] = one, parent, tokens[i * BLOCK:(i + 1) * BLOCK]
+            stored.append(self.blocks[one])
+            parent = one
+        while len(self.blocks) > self.n_blocks:
+            lost.append(self.blocks.popitem(last=False)[0])
+        self.publish(stored, lost, self.blocks.values())
+
+
+class Publisher:
+    """The events of a replica, as server/kv_events writes them. A new subscriber gets all known blocks first."""
+
+    def __init__(self, context, port):
+        import zmq
+        self.socket, self.number = context.socket(zmq.XPUB), 0
+        self.socket.bind(f"tcp://127.0.0.1:{port}")
+
+    def __call__(self, stored, lost, known):
+        import msgpack
+        place = {"medium": "GPU", "group_idx": 0}
+        is_new = False
+        while self.socket.poll(0):
+            is_new |= self.socket.recv()[:1] == b"\1"
+        events = [{"type": "AllBlocksCleared"}] if is_new else []
+        events += [{"type": "BlockStored", "block_hashes": [one], "parent_block_hash": parent, "token_ids": list(tokens),
+                    "block_size": BLOCK, "lora_id": None, "lora_name": None, "extra_keys": None, **place,
+                    "kv_cache_spec_kind": "full_attention"} for one, parent, tokens in (known if is_new else stored)]
+        if lost and not is_new:
+            events.append({"type": "BlockRemoved", "block_hashes": lost, **place})
+        if events:
+            self.socket.send_multipart([b"", struct.pack(">Q", self.number), msgpack.packb([time.time(), events, 0])])
+            self.number += 1
+
+
+# ---- replicas over HTTP -----------------------------------------------------------------------------
+
+
+async def read_message(reader):
+    """Returns the first line, and the body by its length; None at the end."""
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    length = re.search(r"(?i)\r\ncontent-length: *(\d+)", head)
+    return head.split("\r\n", 1)[0], await reader.readexactly(int(length[1]) if length else 0)
+
+
+def words_to_tokens(text):
+    return [int(word) for word in text.split()]
+
+
+async def answer(replica, slow, path, body):
+    """Returns the JSON of an answer."""
+    if not path.startswith("/v1/completions"):
+        return {"object": "list", "data": [{"id": MODEL, "object": "model", "max_model_len": 32768}]}
+    asked = json.loads(body)
+    tokens = words_to_tokens(asked["prompt"])
+    if path.endswith("/render"):
+        return [{"request_id": "r", "token_ids": tokens}]
+    cached, first_s = replica.begin(tokens, time.monotonic() / slow)
+    await asyncio.sleep((first_s + replica.decode_s(asked["max_tokens"])) * slow)
+    made = [random.randrange(1 << 20) for _ in range(asked["max_tokens"])]
+    replica.end(tokens + made)
+    return {"object": "text_completion", "model": MODEL, "choices": [{"index": 0, "text": " ".join(map(str, made)), "finish_reason": "length"}],
+            "usage": {"prompt_tokens": len(tokens), "prompt_tokens_details": {"cached_tokens": cached}}, "first_s": first_s}
+
+
+def connection_of(replica, slow):
+    async def serve(reader, writer):
+        while message := await read_message(reader):
+            text = json.dumps(await answer(replica, slow, message[0].split(" ")[1], message[1])).encode()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
+            await writer.drain()
+        writer.close()
+    return serve
+
+
+def serve_replicas(costs, n, n_blocks, slow, events, pipe):
+    """A process with n replicas. Sends their ports."""
+    async def run():
+        context, ports = None, []
+        if events:
+            import zmq
+            context = zmq.Context(io_threads=1)
+            context.set(zmq.MAX_SOCKETS, 2 * n + 16)
+        for _ in range(n):
+            event_port = free_port() if events else None
+            publish = Publisher(context, event_port) if events else lambda *_: None
+            replica = Replica(costs, n_blocks, publish)
+            server = await asyncio.start_server(connection_of(replica, slow), "127.0.0.1", 0, limit=1 << 22, backlog=512)
+            ports.append((server.sockets[0].getsockname()[1], event_port))
+        pipe.send(ports)
+        await asyncio.Event().wait()
+    raise_limits()
+    asyncio.run(run())
+
+
+def free_port():
+    import socket
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def raise_limits():
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+# ---- clients ----------------------------------------------------------------------------------------
+
+
+class Client:
+    """A connection to the router that is kept."""
+
+    def __init__(self, port):
+        self.port, self.pair = port, None
+
+    async def ask(self, body):
+        text = json.dumps(body).encode()
+        self.pair = self.pair or await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 22)
+        self.pair[1].write(b"POST /v1/completions HTTP/1.1\r\nHost: router\r\nContent-Type: application/json\r\n"
+                           b"Content-Length: %d\r\n\r\n" % len(text) + text)
+        message = await read_message(self.pair[0])
+        if not message or " 200 " not in message[0] + " ":
+            raise RuntimeError(f"the router answered {message}")
+        return json.loads(message[1])
+
+
+async def converse(client, seed, args, slow, results):
+    draw = random.Random(seed)
+    text = " ".join(str(draw.randrange(1 << 20)) for _ in range(FIRST_WORDS))
+    for _ in range(args.turns):
+        await asyncio.sleep(draw.expovariate(1 / args.think) * slow)
+        text += " " + " ".join(str(draw.randrange(1 << 20)) for _ in range(TURN_WORDS))
+        got = await client.ask({"model": MODEL, "prompt": text, "max_tokens": ANSWER_WORDS})
+        text += " " + got["choices"][0]["text"]
+        usage = got["usage"]
+        results.append((usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"], got["first_s"]))
+
+
+async def crowd(port, args, n_active, slow):
+    results, seeds = [], iter(range(args.conversations))
+
+    async def worker():
+        client = Client(port)
+        for seed in seeds:
+            await converse(client, seed, args, slow, results)
+
+    await asyncio.gather(*(worker() for _ in range(min(n_active, args.conversations))))
+    return results
+
+
+# ---- one measurement --------------------------------------------------------------------------------
+
+
+def start_router(policy, ports, log):
+    port = free_port()
+    urls = [f"http://127.0.0.1:{http}" for http, _ in ports]
+    command = [str(pathlib.Path(sys.executable).parent / "vllm-router"), "--port", str(port), "--host", "127.0.0.1", "--policy", policy,
+               "--prometheus-port", str(free_port()), "--disable-circuit-breaker", "--worker-urls", *urls]
+    if policy == "kv_aware":
+        command += ["--kv-event-model", MODEL, "--kv-event-block-size", str(BLOCK)]
+        command += [f"--kv-event-source={url}=tcp://127.0.0.1:{events}" for url, (_, events) in zip(urls, ports)]
+    router = subprocess.Popen(command, stdout=log, stderr=log)
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and router.poll() is None:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readiness", timeout=5) as ready:
+                if ready.status == 200:
+                    return router, port
+        except OSError:
+            time.sleep(0.1)
+    log.seek(0)
+    router.kill()
+    raise RuntimeError(f"the router does not start: {log.read()[-2000:]}")
+
+
+def slowness(args, costs, n_active):
+    """How many real seconds a simulated second takes, so that the machine carries the requests."""
+    answer_s = FIRST_WORDS * costs["prompt_token_s"] / 4 + ANSWER_WORDS * (costs["step_s"] + 4 * costs["row_s"])
+    return max(args.min_slowness, n_active / (args.think + answer_s) / args.requests_a_second)
+
+
+def measure(args, costs, n, policy):
+    n_active = args.active * n
+    slow = slowness(args, costs, n_active)
+    ours, theirs = multiprocessing.Pipe()
+    replicas = multiprocessing.Process(target=serve_replicas, daemon=True,
+                                       args=(costs, n, args.blocks, slow, policy == "kv_aware", theirs))
+    replicas.start()
+    with tempfile.TemporaryFile() as log:
+        router = None
+        try:
+            router, port = start_router(policy, ours.recv(), log)
+            began = time.monotonic()
+            results = asyncio.run(crowd(port, args, n_active, slow))
+            seconds = time.monotonic() - began
+        finally:
+            if router:
+                router.terminate()
+                router.wait(30)
+            replicas.terminate()
+            replicas.join()
+    first = sorted(result[2] for result in results)
+    return {"replicas": n, "policy": policy, "requests": len(results), "slowness": slow, "wall_s": seconds,
+            "hit_rate": sum(result[1] for result in results) / sum(result[0] for result in results),
+            "ttft_p50_s": statistics.median(first), "ttft_p99_s": first[int(0.99 * (len(first) - 1))]}
+
+
+def self_test():
+    """A replica against numbers that are known."""
+    events, costs = [], {"prompt_token_s": 0.01, "step_s": 0.1, "row_s": 0.02}
+    one = Replica(costs, 4, lambda stored, lost, _: events.append((len(stored), len(lost))))
+    text = list(range(40))
+    cached, first_s = one.begin(text, 100.0)
+    assert cached == 0 and abs(first_s - 0.4) < 1e-9
+    assert abs(one.decode_s(10) - 1.2) < 1e-9
+    one.end(text + list(range(8)))
+    assert events == [(3, 0)] and one.rows == 0
+    cached, first_s = one.begin(text + [7], 100.2)
+    assert cached == 32 and abs(first_s - (0.2 + 9 * 0.01)) < 1e-9, "it waits for the first prompt"
+    one.end([9] * 48)
+    assert events[-1] == (3, 2) and len(one.blocks) == 4 and one.cached(text) < 32
+    assert one.cached([9] * 48) == 32, "one token is computed"
+    print("cluster.py: the simulated replica keeps, loses and times its blocks")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--self-test", action="store_true")
+    parser.add_argument("--program", default=str(HERE.parent / "build/penstock"))
+    parser.add_argument("--model", default=str(HERE.parent / "models/SmolLM2-135M-Instruct.Q4_1.gguf"))
+    parser.add_argument("--replicas", default="4,16,64")
+    parser.add_argument("--policies", default="round_robin,cache_aware,kv_aware")
+    parser.add_argument("--conversations", type=int, default=400)
+    parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--active", type=int, default=16, help="conversations at a time for each replica")
+    parser.add_argument("--think", type=float, default=4.0, help="simulated seconds between an answer and the next turn")
+    parser.add_argument("--blocks", type=int, default=1000, help="blocks of each replica's cache")
+    parser.add_argument("--requests-a-second", type=float, default=200.0, help="that this machine can carry")
+    parser.add_argument("--min-slowness", type=float, default=0.1, help="least real seconds of a simulated second")
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    if args.record or args.self_test:
+        return record(args.program, args.model) if args.record else self_test()
+    raise_limits()
+    costs, rows = json.loads(COSTS.read_text(encoding="utf-8")), []
+    print("| replicas | policy | requests | hit rate | TTFT p50, s | TTFT p99, s | wall, s |\n|---|---|---|---|---|---|---|")
+    for n in map(int, args.replicas.split(",")):
+        for policy in args.policies.split(","):
+            row = measure(args, costs, n, policy)
+            rows.append(row)
+            print(f"| {n} | {policy} | {row['requests']} | {row['hit_rate']:.1%} | {row['ttft_p50_s']:.3f} | "
+                  f"{row['ttft_p99_s']:.3f} | {row['wall_s']:.0f} |", flush=True)
+    if args.out:
+        pathlib.Path(args.out).write_text(json.dumps({"costs": costs, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    return None
+
+
+if __name__ == "__main__":
+    main()
