@@ -259,6 +259,9 @@ struct log_field {
  * coloured. */
 void log_setup(enum log_level level, enum log_format format);
 
+/* Changes the level. Any thread. */
+void log_set_level(enum log_level level);
+
 /* Writes one line to standard error with one write(2): time, level, message, fields. Text format:
  * `2026-11-21T10:00:00.000Z INFO  message key=value`; JSON format: one object. Values are escaped,
  * so clients cannot forge lines. */

@@ -14,6 +14,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -27,14 +28,19 @@
 #define TAIL_BYTES 4       /* reserved for the end of a line */
 
 static struct {
-    enum log_level level;
+    _Atomic int level; /* an enum log_level */
     enum log_format format;
     const char *style[LOG_ERROR + 1], *plain; /* codes around the level of a text line */
 } settings = {LOG_INFO, LOG_TEXT, {"", "", "", ""}, ""};
 
+void log_set_level(enum log_level level) {
+    assert(level <= LOG_ERROR);
+    atomic_store(&settings.level, (int)level);
+}
+
 void log_setup(enum log_level level, enum log_format format) {
     assert(level <= LOG_ERROR && format <= LOG_JSON);
-    settings.level = level;
+    log_set_level(level);
     settings.format = format;
     settings.style[LOG_DEBUG] = terminal_style(STDERR_FILENO, TERMINAL_NOTE);
     settings.style[LOG_INFO] = terminal_style(STDERR_FILENO, TERMINAL_NOTE);
@@ -159,7 +165,7 @@ static void line_head(struct line *line, enum log_level level, const char *messa
 }
 
 void log_fields(enum log_level level, const char *message, const struct log_field *fields, int n) {
-    if (level < settings.level) return;
+    if ((int)level < atomic_load_explicit(&settings.level, memory_order_relaxed)) return;
     int saved = errno;
     struct line line;
     line_head(&line, level, message);
@@ -175,7 +181,7 @@ void log_fields(enum log_level level, const char *message, const struct log_fiel
 }
 
 void log_line(enum log_level level, const char *format, ...) {
-    if (level < settings.level) return;
+    if ((int)level < atomic_load_explicit(&settings.level, memory_order_relaxed)) return;
     char message[MESSAGE_BYTES];
     va_list args;
     va_start(args, format);

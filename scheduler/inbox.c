@@ -18,6 +18,7 @@ void inbox_init(struct scheduler *s) {
     pthread_mutex_init(&s->inbox.mutex, NULL);
     pthread_cond_init(&s->inbox.changed, NULL);
     list_init(&s->inbox.arrived);
+    s->inbox.new_weights = mem_calloc((size_t)s->shares.n, sizeof *s->inbox.new_weights);
     s->inbox.by_share = mem_calloc((size_t)s->shares.n, sizeof *s->inbox.by_share);
 }
 
@@ -25,6 +26,7 @@ void inbox_free(struct scheduler *s) {
     pthread_mutex_destroy(&s->inbox.mutex);
     pthread_cond_destroy(&s->inbox.changed);
     mem_free(s->inbox.by_share);
+    mem_free(s->inbox.new_weights);
 }
 
 /* ---- from any thread ------------------------------------------------------------------------ */
@@ -185,6 +187,18 @@ enum status scheduler_submit(struct scheduler *s, struct generation *generation,
     return with_retry(s, status, err);
 }
 
+void scheduler_set_weights(struct scheduler *s, const int *weights, int n) {
+    if (n == 0) return; /* a single share */
+    assert(n == s->shares.n);
+    pthread_mutex_lock(&s->inbox.mutex);
+    for (int i = 0; i < n; i++) {
+        assert(weights[i] >= 1 && weights[i] <= MAX_SHARE_WEIGHT);
+        s->inbox.new_weights[i] = weights[i];
+    }
+    s->inbox.has_weights = true;
+    pthread_mutex_unlock(&s->inbox.mutex);
+}
+
 /* The generation is not read: its last event may be on its way, and then the server owns it. */
 void scheduler_cancel(struct scheduler *s, struct generation *generation) {
     (void)generation;
@@ -215,6 +229,9 @@ void scheduler_stats(struct scheduler *s, struct scheduler_stats *out) {
 void inbox_take(struct scheduler *s) {
     pthread_mutex_lock(&s->inbox.mutex);
     pace_begin(&s->stats.queue_pace, s->inbox.queue_since_ns);
+    for (int i = 0; s->inbox.has_weights && i < s->shares.n; i++)
+        s->shares.share[i].weight = s->inbox.new_weights[i];
+    s->inbox.has_weights = false;
     while (s->inbox.arrived.n > 0) {
         struct list_node *node = list_first(&s->inbox.arrived);
         list_remove(&s->inbox.arrived, node);

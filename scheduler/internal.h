@@ -40,6 +40,8 @@ struct inbox {
     uint64_t queue_since_ns;      /* now_ns() when a request last arrived in an empty queue */
     int last_priority;            /* the largest priority since then */
     struct queue_cost cost;       /* of prompts that wait */
+    int *new_weights;             /* [shares.n] */
+    bool has_weights;             /* these wait for the engine thread */
     struct share_queue *by_share; /* [shares.n] */
     _Atomic bool cancels;         /* a flag was set since the engine thread last checked */
     _Atomic int queued_requests;  /* requests that have never run, in the inbox or waiting */

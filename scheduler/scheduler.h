@@ -144,6 +144,9 @@ enum status scheduler_check_fits(const struct scheduler *scheduler,
 enum status scheduler_submit(struct scheduler *scheduler, struct generation *generation,
                              struct err *err);
 
+/* Changes the weights of all n shares of the configuration, from the next step on. Any thread. */
+void scheduler_set_weights(struct scheduler *scheduler, const int *weights, int n);
+
 /* Wakes the engine thread to check the cancelled flags. Any thread. */
 void scheduler_cancel(struct scheduler *scheduler, struct generation *generation);
 

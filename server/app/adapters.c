@@ -108,18 +108,22 @@ static enum status check_name(struct adapters *adapters, const char *name, bool 
                    "The adapter '%s' is loaded already; set 'load_inplace' to replace it.", name);
 }
 
+/* Call it with the mutex. */
+static void append(struct adapters *adapters, struct served_adapter *adapter) {
+    struct served_adapter **end = &adapters->first;
+    while (*end) end = &(*end)->next;
+    *end = adapter;
+}
+
 /* Lists a new adapter in place of the one of its name. */
 static void enlist(struct adapters *adapters, struct served_adapter *adapter) {
     pthread_mutex_lock(&adapters->mutex);
     struct served_adapter *old = find_listed(adapters, adapter->shown.name);
     if (old) old->is_listed = false;
     adapter->is_listed = true;
-    struct served_adapter **end = &adapters->first;
-    while (*end) end = &(*end)->next;
-    *end = adapter;
+    append(adapters, adapter);
     pthread_mutex_unlock(&adapters->mutex);
 }
-
 static void log_loaded(const struct served_adapter *adapter, double ms) {
     log_line(LOG_INFO, "adapter \"%s\" from %s: rank %d, %d matrices, %.1f MiB, in %.0f ms",
              adapter->shown.name, adapter->shown.root, adapter->facts.rank,
@@ -144,7 +148,7 @@ static void load_in_scope(void *arg) {
 
 /* Call it with `loading`. */
 static enum status load(struct adapters *adapters, const char *name, const char *path,
-                        struct err *err) {
+                        struct served_adapter **out, struct err *err) {
     const struct app *app = adapters->app;
     struct served_adapter *adapter = mem_try_calloc(1, sizeof *adapter);
     uint64_t began = now_ns();
@@ -161,8 +165,8 @@ static enum status load(struct adapters *adapters, const char *name, const char 
     adapters->n_loaded++;
     adapter->id =
         XXH3_64bits_withSeed(&adapters->n_loaded, sizeof adapters->n_loaded, app->key_seed[0]) | 1;
-    enlist(adapters, adapter);
     log_loaded(adapter, (double)(now_ns() - began) * 1e-6);
+    *out = adapter;
     return STATUS_OK;
 }
 
@@ -171,7 +175,9 @@ enum status adapters_load(struct adapters *adapters, const char *name, const cha
     pthread_mutex_lock(&adapters->loading);
     collect(adapters);
     enum status status = check_name(adapters, name, in_place, err);
-    if (!status) status = load(adapters, name, path, err);
+    struct served_adapter *adapter;
+    if (!status) status = load(adapters, name, path, &adapter, err);
+    if (!status) enlist(adapters, adapter);
     collect(adapters);
     pthread_mutex_unlock(&adapters->loading);
     if (status == STATUS_BAD_FILE || status == STATUS_USAGE)
@@ -249,20 +255,134 @@ void adapters_busy(struct adapters *adapters, struct buf *running, struct buf *w
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-/* Loads "NAME=PATH". */
-static enum status load_stated(struct adapters *adapters, const char *pair, size_t length,
-                               struct err *err) {
+/* An adapter of --lora: "NAME=PATH". */
+struct pair {
     char name[128], path[sizeof((struct api_adapter *)0)->root];
-    const char *equals = memchr(pair, '=', length);
-    size_t n = equals ? (size_t)(equals - pair) : 0;
-    if (n == 0 || n >= sizeof name || length - n - 1 == 0 || length - n - 1 >= sizeof path)
+};
+
+static enum status read_pair(const char *text, size_t length, struct pair *out, struct err *err) {
+    const char *equals = memchr(text, '=', length);
+    size_t n = equals ? (size_t)(equals - text) : 0;
+    if (n == 0 || n >= sizeof out->name || length - n - 1 == 0 ||
+        length - n - 1 >= sizeof out->path)
         return err_set(err, STATUS_USAGE, "lora", "--lora takes NAME=PATH, not \"%.*s\"",
-                       (int)(length < 128 ? length : 128), pair);
-    snprintf(name, sizeof name, "%.*s", (int)n, pair);
-    snprintf(path, sizeof path, "%.*s", (int)(length - n - 1), equals + 1);
-    if (adapters_load(adapters, name, path, false, err) == STATUS_OK) return STATUS_OK;
+                       (int)(length < 128 ? length : 128), text);
+    snprintf(out->name, sizeof out->name, "%.*s", (int)n, text);
+    snprintf(out->path, sizeof out->path, "%.*s", (int)(length - n - 1), equals + 1);
+    return STATUS_OK;
+}
+
+static enum status name_cause(const struct pair *pair, struct err *err) {
     struct err cause = *err;
-    return err_set(err, STATUS_USAGE, "lora", "--lora %s: %s", name, cause.message);
+    return err_set(err, STATUS_USAGE, "lora", "--lora %s: %s", pair->name, cause.message);
+}
+
+static enum status load_stated(struct adapters *adapters, const char *text, size_t length,
+                               struct err *err) {
+    struct pair pair;
+    if (read_pair(text, length, &pair, err)) return err->status;
+    if (adapters_load(adapters, pair.name, pair.path, false, err) == STATUS_OK) return STATUS_OK;
+    return name_cause(&pair, err);
+}
+
+/* ---- changing all at once ------------------------------------------------------------------- */
+
+enum { MAX_STAGED = 64 };
+
+struct adapter_change {
+    int n, n_gone;
+    struct served_adapter *staged[MAX_STAGED];             /* [n] in memory and not listed */
+    char gone[MAX_STAGED][sizeof((struct pair *)0)->name]; /* [n_gone] to be unloaded */
+};
+
+/* Is the text one of the list's pairs? With `only_name`, do the first n bytes and '=' begin one? */
+static bool list_has(const char *list, const char *text, size_t n, bool only_name) {
+    for (size_t m; list && *list; list += m + (list[m] == ',')) {
+        m = strcspn(list, ",");
+        bool begins = m >= n && memcmp(list, text, n) == 0;
+        if (begins && (only_name ? list[n] == '=' : m == n)) return true;
+    }
+    return false;
+}
+
+/* Loads an adapter that is not listed; the change holds it like a request. */
+static enum status stage(struct adapters *adapters, const struct pair *pair,
+                         struct adapter_change *change, struct err *err) {
+    struct served_adapter *adapter;
+    for (int i = 0; i < change->n; i++)
+        if (strcmp(change->staged[i]->shown.name, pair->name) == 0)
+            return err_set(err, STATUS_USAGE, "lora", "--lora names '%s' twice", pair->name);
+    if (change->n == MAX_STAGED)
+        return err_set(err, STATUS_USAGE, "lora", "at most %d adapters change at once", MAX_STAGED);
+    pthread_mutex_lock(&adapters->loading);
+    collect(adapters);
+    enum status status = check_name(adapters, pair->name, true, err);
+    if (!status) status = load(adapters, pair->name, pair->path, &adapter, err);
+    pthread_mutex_unlock(&adapters->loading);
+    if (status) return name_cause(pair, err);
+    adapter->n_users = 1;
+    change->staged[change->n++] = adapter;
+    return STATUS_OK;
+}
+
+/* Notes the names that a list has lost. */
+static enum status note_gone(const char *before, const char *after, struct adapter_change *change,
+                             struct err *err) {
+    struct pair pair;
+    for (size_t n; before && *before; before += n + (before[n] == ',')) {
+        n = strcspn(before, ",");
+        if (n == 0) continue;
+        if (read_pair(before, n, &pair, err)) return err->status;
+        if (list_has(after, pair.name, strlen(pair.name), true)) continue;
+        if (change->n_gone == MAX_STAGED)
+            return err_set(err, STATUS_USAGE, "lora", "at most %d adapters change at once",
+                           MAX_STAGED);
+        snprintf(change->gone[change->n_gone++], sizeof change->gone[0], "%s", pair.name);
+    }
+    return STATUS_OK;
+}
+
+enum status adapters_stage(struct adapters *adapters, const char *before, const char *after,
+                           struct adapter_change **out, struct err *err) {
+    struct pair pair;
+    if (!adapters && !before && !after) return STATUS_OK;
+    if (!adapters)
+        return err_set(err, STATUS_USAGE, "lora",
+                       "the server was started without --max-loras, so it cannot load adapters");
+    struct adapter_change *change = *out = mem_calloc(1, sizeof *change);
+    enum status status = note_gone(before, after, change, err);
+    for (size_t n; after && *after && !status; after += n + (after[n] == ',')) {
+        n = strcspn(after, ",");
+        if (n == 0 || list_has(before, after, n, false)) continue;
+        status = read_pair(after, n, &pair, err);
+        if (!status) status = stage(adapters, &pair, change, err);
+    }
+    return status;
+}
+
+void adapters_commit(struct adapters *adapters, struct adapter_change *change) {
+    struct err err;
+    if (!change) return;
+    for (int i = 0; i < change->n; i++) {
+        assert(!change->staged[i]->is_listed && change->staged[i]->n_users == 1);
+        enlist(adapters, change->staged[i]);
+        adapters_give_back(adapters, change->staged[i]);
+    }
+    for (int i = 0; i < change->n_gone; i++) adapters_unload(adapters, change->gone[i], &err);
+    try_collect(adapters);
+    mem_free(change);
+}
+
+void adapters_discard(struct adapters *adapters, struct adapter_change *change) {
+    if (!change) return;
+    pthread_mutex_lock(&adapters->mutex);
+    for (int i = 0; i < change->n; i++) {
+        change->staged[i]->n_users = 0;
+        append(adapters, change->staged[i]);
+    }
+    pthread_mutex_unlock(&adapters->mutex);
+    try_collect(adapters);
+    mem_free(change);
 }
 
 enum status adapters_open(struct app *app, struct err *err) {

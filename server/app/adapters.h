@@ -39,6 +39,17 @@ enum status adapters_load(struct adapters *adapters, const char *name, const cha
 /* Takes an adapter from the list. Fails with STATUS_NOT_FOUND. Any thread. */
 enum status adapters_unload(struct adapters *adapters, const char *name, struct err *err);
 
+/* Prepares the change from one list of --lora to another: loads the adapters that are new, without
+ * listing them. Sets *out, also if it fails; NULL: nothing changes. For a worker. */
+struct adapter_change;
+enum status adapters_stage(struct adapters *adapters, const char *before, const char *after,
+                           struct adapter_change **out, struct err *err);
+
+/* Lists the new adapters and unlists those that the list has lost; or drops the new ones. Both free
+ * the change. */
+void adapters_commit(struct adapters *adapters, struct adapter_change *change);
+void adapters_discard(struct adapters *adapters, struct adapter_change *change);
+
 /* Returns the listed adapter of that name for a request, or NULL. The request gives it back after
  * the scheduler has returned its generations. Any thread; NULL is accepted. */
 struct served_adapter *adapters_hold(struct adapters *adapters, const char *name);

@@ -33,6 +33,7 @@ struct adapters; /* adapters.h */
 struct grammar_store;
 struct live;     /* endpoints/live.c */
 struct promises; /* promised.h */
+struct reload;   /* commands/reload.c */
 
 /* ---- routes --------------------------------------------------------------------------------- */
 
@@ -107,13 +108,16 @@ struct app {
     struct grammar_store *grammars;     /* shared by all requests; any worker may use it */
     struct answers answers;
     struct metrics metrics;
-    struct live *live;         /* who watches the batch */
-    struct promises *promises; /* of --state-dir; NULL: nothing is kept */
-    struct keys keys;          /* accepted API keys; empty: none is required */
-    struct keys metrics_keys;  /* of --metrics-key; empty: none is required */
-    struct keys admin_keys;    /* of --admin-key; empty: their paths are refused */
-    uint64_t key_seed[2];      /* random; for the keys' salts in the prefix cache */
-    struct buf proxies;        /* ranges of addresses of --trusted-proxies */
+    struct live *live;          /* who watches the batch */
+    struct promises *promises;  /* of --state-dir; NULL: nothing is kept */
+    struct keys keys;           /* accepted API keys; empty: none is required */
+    struct keys metrics_keys;   /* of --metrics-key; empty: none is required */
+    struct keys admin_keys;     /* of --admin-key; empty: their paths are refused */
+    pthread_mutex_t keys_mutex; /* the loop replaces the lists with it, other threads read them */
+    struct key_lists *retired;  /* lists that were replaced, for requests that run */
+    int n_shares;               /* of the scheduler; 0 without keys */
+    uint64_t key_seed[2];       /* random; for the keys' salts in the prefix cache */
+    struct buf proxies;         /* ranges of addresses of --trusted-proxies */
     /* number of seeds drawn for prompts without one; any thread may add */
     _Atomic uint64_t n_seeds;
     struct list requests; /* all running requests: struct async_request */
@@ -129,6 +133,10 @@ struct app {
     struct err failure;   /* of the device; STATUS_OK: it runs */
 
     uv_loop_t loop;
+    struct reload *reload; /* commands/reload.c; or NULL */
+    /* called for SIGHUP, if the server has no controlling terminal; NULL: it drains */
+    void (*on_hangup)(struct app *app);
+    bool has_terminal;
     uv_signal_t signals[APP_SIGNALS]; /* SIGTERM, SIGINT, SIGHUP */
     uv_signal_t ignored[APP_IGNORED]; /* SIGUSR1, SIGUSR2 */
     uv_timer_t drain_timer;
@@ -270,6 +278,16 @@ void answer_release(struct answers *answers, struct answer_share *share);
  * --admin-key into separate lists. */
 enum status auth_load(struct app *app, struct err *err);
 
+/* Reads the same lists, for auth_replace, into zeroed lists, which the caller frees. Any thread. */
+enum status auth_read(const struct options *options, struct key_lists *out, struct err *err);
+
+/* Exchanges the app's lists and those of `lists`, which the app frees after the last request that
+ * uses them. A key that stays keeps its use and its share. Allocates nothing. Loop thread. */
+void auth_replace(struct app *app, struct key_lists *lists);
+
+/* Frees the lists that were replaced. No request may run. */
+void auth_free_retired(struct app *app);
+
 /* Is `keys`, a list of the app, empty, or does the request have one of them or an admin key? Takes
  * equal time for all wrong keys of equal length. */
 bool auth_accepts(const struct app *app, const struct keys *keys, const struct http_request *http);
@@ -278,10 +296,13 @@ bool auth_accepts(const struct app *app, const struct keys *keys, const struct h
 struct api_key *auth_key(const struct app *app, const struct http_request *http);
 
 /* Returns the entry of a digest, KEY_DIGEST_BYTES, or NULL. Any thread. */
-struct api_key *auth_key_of(const struct app *app, const void *digest);
+struct api_key *auth_key_of(struct app *app, const void *digest);
 
-/* Writes the weights of the shares of all keys. Returns their number; 0 without keys. */
-int auth_share_weights(const struct app *app, int weights[MAX_SHARES]);
+/* Does the server have API keys? Any thread. */
+bool auth_has_keys(struct app *app);
+
+/* Gives the keys their shares, and writes the weights. Returns their number; 0 without keys. */
+int auth_share_weights(struct app *app, int weights[MAX_SHARES]);
 
 /* Returns a hash of the client's key or, if the server has no keys, of its address. Workers are
  * shared fairly among these. */
@@ -292,10 +313,10 @@ bool auth_is_admin(const struct app *app, const struct http_request *http);
 
 /* Sets the salt of the request's key in the prefix cache. It is zero without a key, if the server
  * has only one, and with --share-prefixes. */
-void auth_cache_salt(const struct app *app, const struct http_request *http, uint64_t salt[2]);
+void auth_cache_salt(struct app *app, const struct http_request *http, uint64_t salt[2]);
 
 /* The same for a key; NULL: none. */
-void auth_key_salt(const struct app *app, const struct api_key *key, uint64_t salt[2]);
+void auth_key_salt(struct app *app, const struct api_key *key, uint64_t salt[2]);
 
 /* ---- async.c: requests that need a worker --------------------------------------------------- */
 
@@ -432,7 +453,8 @@ void bridge_receive(struct app *app, struct err *failure);
 
 /* First SIGTERM: readiness and new generations are refused; after --drain-delay the port is closed,
  * and running requests finish within --drain-timeout. First SIGINT or SIGHUP: the same without the
- * delay. A second signal: running requests are aborted. */
+ * delay, but SIGHUP without a controlling terminal calls on_hangup. A second signal: running
+ * requests are aborted. */
 void lifecycle_init(struct app *app);
 void lifecycle_close(struct app *app); /* after the loop has stopped */
 
@@ -463,6 +485,10 @@ void supervisor_ready(struct app *app);
 
 /* Reports that a shutdown begins, and how long it may take. */
 void supervisor_stopping(const struct app *app);
+
+/* Report that settings are read again, and that this has ended. Loop thread. */
+void supervisor_reloading(void);
+void supervisor_reloaded(const struct app *app);
 
 /* Called when a request other than a probe begins or ends. */
 void supervisor_touch(struct app *app);

@@ -17,7 +17,9 @@
  * stream gets it as its last event). Connections that do not accept it within a second are cut off.
  *
  * SIGINT is sent by a person at a terminal, SIGHUP by a terminal that closes: they skip the delay,
- * and end one that has begun. If SIGHUP is ignored at the start, as with nohup, it stays ignored.
+ * and end one that has begun. Without a controlling terminal (a service, a container) SIGHUP asks a
+ * server to read its settings again (commands/reload.c). If SIGHUP is ignored at the start, as with
+ * nohup, it stays ignored.
  * POST /drain is not a signal: a SIGTERM after it has no further effect.
  *
  * SIGUSR1 and SIGUSR2 have no effect: log rotation and monitors send them, and by default they
@@ -30,7 +32,9 @@
  * ends it in the same time.
  */
 #include <assert.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include "server/app/app.h"
 
@@ -134,6 +138,8 @@ static void on_signal(uv_signal_t *handle, int signal) {
     struct app *app = handle->data;
     if (app->signalled) {
         abort_all(app, "second signal");
+    } else if (signal == SIGHUP && app->on_hangup && !app->has_terminal && !app->draining) {
+        app->on_hangup(app);
     } else if (app->draining || !app->failure.status) {
         log_line(LOG_INFO, "signal %d", signal);
         app->signalled = true;
@@ -141,7 +147,14 @@ static void on_signal(uv_signal_t *handle, int signal) {
     }
 }
 
+static bool has_terminal(void) {
+    int fd = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
 void lifecycle_init(struct app *app) {
+    app->has_terminal = has_terminal();
     struct sigaction hangup;
     bool ignored = sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler == SIG_IGN;
     for (int i = 0; i < APP_SIGNALS; i++) {

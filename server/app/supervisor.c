@@ -113,6 +113,16 @@ void supervisor_ready(struct app *app) {
     if (idle_ms(app) > 0) uv_timer_start(&app->idle_timer, on_idle_timer, idle_ms(app), 0);
 }
 
+void supervisor_reloading(void) {
+    sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64 "\nSTATUS=Reading settings again",
+               now_ns() / 1000);
+}
+
+void supervisor_reloaded(const struct app *app) {
+    assert(app->http);
+    sd_notifyf(0, "READY=1\nSTATUS=Serving %s", app->model_name);
+}
+
 void supervisor_stopping(const struct app *app) {
     uint64_t seconds =
         (uint64_t)app->options->drain.delay_s + (uint64_t)app->options->drain.timeout_s + MARGIN_S;

@@ -56,6 +56,21 @@ int open_draft_engine(struct engine **draft, const struct engine *engine,
 enum status app_open(struct app *app, struct err *err);
 void app_close(struct app *app);
 
+/* ---- reload.c: settings that are read again ------------------------------------------------- */
+
+/* Prepares the app for SIGHUP: app->on_hangup is reload_start. `options` are the app's. Fails like
+ * options_parse. */
+enum status reload_open(struct app *app, struct options *options, struct err *err);
+
+/* Frees it. No reload may run: the loop has ended all work. */
+void reload_close(struct app *app);
+
+/* Is a reload running? Loop thread. */
+bool reload_runs(const struct app *app);
+
+/* Reads the settings again, on a worker, and puts them in place if all are valid. Loop thread. */
+void reload_start(struct app *app);
+
 /* ---- replay.c: a server without a model ------------------------------------------------------ */
 
 /* Serves the recorded answers of app->cassette until a signal. Returns the exit code. */

@@ -123,6 +123,7 @@ static enum status start_threads(struct app *app, struct err *err) {
 enum status app_open(struct app *app, struct err *err) {
     int weights[MAX_SHARES];
     list_init(&app->requests);
+    pthread_mutex_init(&app->keys_mutex, NULL);
     app_set_limits(app);
     app_set_identity(app);
     app->limits.keeps = app->options->state.folder != NULL;
@@ -182,6 +183,8 @@ void app_close(struct app *app) {
     routes_close(app);
     tool_format_free(app->derived_format);
     buf_free(&app->proxies);
+    auth_free_retired(app);
+    pthread_mutex_destroy(&app->keys_mutex);
     keys_free(&app->keys);
     keys_free(&app->admin_keys);
     keys_free(&app->metrics_keys);

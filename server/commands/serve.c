@@ -236,8 +236,10 @@ static enum status check_address(const struct app *app, struct err *err) {
     return app->n_sockets > 0 ? STATUS_OK : http_check_address(&app->options->http, err);
 }
 
-static int load_and_serve(struct app *app, uint64_t started_ns) {
-    report_loading(app->options);
+static int load_and_serve(struct app *app, struct options *options, uint64_t started_ns) {
+    struct err err;
+    if (reload_open(app, options, &err)) return print_error(&err);
+    report_loading(options);
     int code = open_engine(&app->engine, app->options);
     if (code == 0) code = open_draft_engine(&app->draft_engine, app->engine, app->options);
     if (code) return code;
@@ -263,8 +265,9 @@ int command_serve(struct options *options) {
     if (code == 0 && replays)
         code = replay_serve(app);
     else if (code == 0)
-        code = options->check ? check(options) : load_and_serve(app, started_ns);
+        code = options->check ? check(options) : load_and_serve(app, options, started_ns);
     app_close_cassettes(app);
+    reload_close(app);
     engine_close(app->draft_engine);
     engine_close(app->engine);
     mem_free(app);

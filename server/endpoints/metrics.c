@@ -447,7 +447,7 @@ static void write_keys(struct metrics_writer *writer) {
             const struct api_key *key = &keys->key[i];
             if (!key->name[0]) continue;
             exposition_sample(&writer->to, name, labels_of(writer, name, "key", key->name),
-                              key_table[row].value(&key->use));
+                              key_table[row].value(key->use));
         }
     }
 }

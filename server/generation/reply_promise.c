@@ -165,7 +165,7 @@ static enum status check_fingerprint(struct reply *reply, struct err *err) {
 static enum status find_key(struct reply *reply, struct err *err) {
     const struct record_bytes *digest = &reply->record.field[RECORD_KEY];
     struct generation_job *job = &reply->job;
-    if (digest->length == 0 && job->app->keys.n == 0) return STATUS_OK;
+    if (digest->length == 0 && !auth_has_keys(job->app)) return STATUS_OK;
     if (digest->length > 0) job->key = auth_key_of(job->app, digest->data);
     if (job->key) {
         auth_key_salt(job->app, job->key, job->key_salt);

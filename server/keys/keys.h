@@ -16,6 +16,7 @@ enum { KEY_NAME_BYTES = 65, KEY_DIGEST_BYTES = 32, MAX_KEYS = 1000 };
 /* What a key has used. A bucket holds the tokens that it may use now: at most those of a minute. It
  * is refilled as time passes, and may be below 0 after long answers. */
 struct key_use {
+    int references;   /* entries of this key, also in lists that were replaced */
     int n_requests;   /* running */
     struct pace pace; /* of its requests that end */
     double bucket;
@@ -31,8 +32,9 @@ struct api_key {
     int64_t tokens_per_minute; /* computed prompt tokens and output tokens; 0: no limit */
     int best_priority;         /* the lowest `priority` of its requests; INT_MIN: no limit */
     bool admin;
-    int share; /* its index in scheduler_config.share_weights */
-    struct key_use use;
+    int share; /* its index in scheduler_config.share_weights, if it has one */
+    bool has_share;
+    struct key_use *use; /* shared with the other entries of the same key */
 };
 
 struct keys {
@@ -40,10 +42,23 @@ struct keys {
     int n;
 };
 
+/* The keys that a server accepts: read and not yet in use, or replaced. */
+struct key_lists {
+    struct keys keys, metrics_keys, admin_keys;
+    struct key_lists *next;
+};
+
+/* Frees the keys of the lists. */
+void key_lists_free(struct key_lists *lists);
+
 /* Adds a key without limits; white space around it is left out, and an empty key is not added.
  * keys_free frees the list. */
 void keys_add(struct keys *keys, const char *text, size_t length);
 void keys_free(struct keys *keys);
+
+/* Lets the entries of a new list go on with the use and the shares that the same keys have in the
+ * old one. Loop thread. */
+void keys_adopt(struct keys *keys, const struct keys *old);
 
 /* Returns the entry of a key, or NULL. Reads all entries. */
 struct api_key *keys_find(const struct keys *keys, const char *text);

@@ -118,6 +118,12 @@ struct options {
     int n_arguments;
     const char **arguments;
     void *owned; /* memory of the strings */
+    /* where they were read, for options_read_again; lives as long as the process */
+    struct {
+        const char *command;
+        int argc;
+        char **argv, **environment;
+    } again;
 };
 
 /* Fills `options` for `command` ("serve", "run", ...) from argv[0..argc), the arguments after the
@@ -127,6 +133,13 @@ struct options {
 enum status options_parse(struct options *options, const char *command, int argc, char **argv,
                           char **environment, bool *help, struct err *err);
 void options_free(struct options *options);
+
+/* Reads the same flags, variables and file again. Fails like options_parse. */
+enum status options_read_again(const struct options *first, struct options *out, struct err *err);
+
+/* Returns the name of an option that differs between two readings and cannot change while a server
+ * runs, or NULL. Static storage. */
+const char *options_fixed_change(const struct options *a, const struct options *b);
 
 /* Returns a copy of the text that lives as long as the options. */
 const char *options_keep(struct options *options, const char *text);

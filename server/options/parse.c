@@ -296,6 +296,10 @@ enum status options_parse(struct options *options, const char *command, int argc
         status = apply_one(&parse, i);
     if (status == STATUS_OK && !*help) status = check_required(&parse);
     if (status == STATUS_OK) options_settle(options);
+    options->again.command = parse.command->name;
+    options->again.argc = argc;
+    options->again.argv = argv;
+    options->again.environment = environment;
     mem_free(parse.settings);
     if (status != STATUS_OK) options_free(options);
     return status;

@@ -68,6 +68,7 @@ struct option {
     unsigned commands;
     const char *group; /* heading in --help */
     const char *help;  /* describes the flag as shown: for a boolean that is on, --no-NAME */
+    bool is_reloaded;  /* SIGHUP applies a changed value */
 };
 
 extern const struct option option_table[];

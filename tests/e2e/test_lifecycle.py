@@ -51,7 +51,7 @@ def ask(server, body):
 # ---- the end ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_let_streams_finish(start, number):
     server = start("--max-num-seqs", "8")
     streams = begin(server, 8)

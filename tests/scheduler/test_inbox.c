@@ -92,6 +92,17 @@ START_TEST(the_queue_is_bounded) {
 }
 END_TEST
 
+START_TEST(new_weights_count_from_the_next_step) {
+    struct err err;
+    scheduler_set_weights(scheduler, (const int[]){7}, 1);
+    ck_assert_int_eq(scheduler->shares.share[0].weight, 1);
+    ck_assert_int_eq(put(ask(0, 10, 1, 1), &err), STATUS_OK);
+    scheduler_step(scheduler);
+    ck_assert_int_eq(scheduler->shares.share[0].weight, 7);
+    end();
+}
+END_TEST
+
 /* A later refusal states the time that has passed. */
 START_TEST(a_full_queue_states_its_pace) {
     struct err err = {0};
@@ -370,6 +381,7 @@ int main(void) {
     tcase_add_test(core, too_long_is_refused_with_both_numbers);
     tcase_add_test(core, the_queue_is_bounded);
     tcase_add_test(core, a_full_queue_states_its_pace);
+    tcase_add_test(core, new_weights_count_from_the_next_step);
     tcase_add_test(core, new_work_restarts_the_clock_of_steps);
     tcase_add_test(core, the_time_of_steps_has_parts);
     tcase_add_test(core, a_stopping_scheduler_takes_nothing);

@@ -109,7 +109,8 @@ END_TEST
 #define SECOND 1000000000ull
 
 START_TEST(requests_at_once) {
-    struct api_key key = {.weight = 1, .max_requests = 2};
+    struct key_use use = {0};
+    struct api_key key = {.use = &use, .weight = 1, .max_requests = 2};
     ck_assert_int_eq(key_check(&key, SECOND, &err), STATUS_OK);
     key_begin(&key, SECOND);
     key_begin(&key, SECOND);
@@ -121,14 +122,15 @@ START_TEST(requests_at_once) {
     key_begin(&key, 8 * SECOND);
     ck_assert_int_eq(key_check(&key, 8 * SECOND, &err), STATUS_OVERLOADED);
     ck_assert_int_eq(err.retry_after_s, 7); /* the last one took 7 seconds */
-    ck_assert_uint_eq(key.use.requests, 3);
-    ck_assert_uint_eq(key.use.refused, 2);
+    ck_assert_uint_eq(use.requests, 3);
+    ck_assert_uint_eq(use.refused, 2);
 }
 END_TEST
 
 /* 600 tokens a minute are 10 a second, and at most a minute's tokens are saved up. */
 START_TEST(tokens_a_minute) {
-    struct api_key key = {.weight = 1, .tokens_per_minute = 600};
+    struct key_use use = {0};
+    struct api_key key = {.use = &use, .weight = 1, .tokens_per_minute = 600};
     ck_assert_int_eq(key_check(&key, SECOND, &err), STATUS_OK);
     key_charge(&key, 500, 0);
     ck_assert_int_eq(key_check(&key, SECOND, &err), STATUS_OK);
@@ -142,8 +144,8 @@ START_TEST(tokens_a_minute) {
     ck_assert_int_eq(key_check(&key, 3600 * SECOND, &err), STATUS_OK);
     key_charge(&key, 600, 0);
     ck_assert_int_eq(key_check(&key, 3600 * SECOND, &err), STATUS_OVERLOADED);
-    ck_assert_uint_eq(key.use.prompt_tokens, 1180);
-    ck_assert_uint_eq(key.use.output_tokens, 45);
+    ck_assert_uint_eq(use.prompt_tokens, 1180);
+    ck_assert_uint_eq(use.output_tokens, 45);
 }
 END_TEST
 
