@@ -421,7 +421,7 @@ START_TEST(a_client_gets_its_preferred_format) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("server_api_metrics");
+    Suite *suite = suite_create("server/metrics");
     TCase *core = tcase_create("core");
     tcase_add_checked_fixture(core, setup, teardown);
     tcase_add_test(core, the_scheduler_is_shown);
