@@ -13,6 +13,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct pooling pooling = {.rows = HIDDEN_LAST, .normalises = true};
+static const struct model_config config;
 
 /* A vocabulary in which the labels of decisions are tokens. */
 static const struct tokenizer *labels(void) {
@@ -40,6 +41,7 @@ static struct api_limits limits = {.model = "m",
                                    .max_prompts = 8,
                                    .has_chat_template = true,
                                    .pooling = &pooling,
+                                   .config = &config,
                                    .hidden_size = 64,
                                    .can_infill = true};
 
