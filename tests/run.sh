@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs all tests, stage by stage, and stops at the first stage that fails. `tests/run.sh asan e2e` runs only those
 # stages. The last lines are a summary for a log: one line per stage, with counts. The stages of `make soak` take hours
-# and run only if they are named: fuzz asan_slow tsan_slow gpu_programs chaos_soak mutants schemas_soak openapi_soak packages_soak restarts kills. So
+# and run only if they are named: fuzz asan_slow tsan_slow gpu_programs chaos_soak mutants schemas_soak openapi_soak packages_soak restarts conversations kills. So
 # do those of `make clients`: browser clients.
 set -eu
 cd "$(dirname "$0")/.."
@@ -256,11 +256,18 @@ restarts() {
     PYTHONPATH=tests:tests/e2e logged build/clients/venv/bin/python -u tests/clients/soak.py --minutes "${SOAK_MINUTES:-30}"
 }
 
-# A server with --state-dir that is killed at random moments.
+# 41 conversations of 6 turns behind vllm-router, and with one server.
+conversations() {
+    with_clients
+    KV_AWARE_CONVERSATIONS=41 KV_AWARE_TURNS=6 python_tests build/clients/venv tests/clients/test_kv_aware.py
+}
+
+# A server with --state-dir, and one with --prefix-store, that are killed at random moments.
 kills() {
     docker/build.sh release "$jobs" penstock
     docker/venv.sh
     PENSTOCK_KILLS=${PENSTOCK_KILLS:-200} python_tests .venv tests/e2e/test_promises.py -k no_promise_is_lost
+    STORE_KILLS=${PENSTOCK_KILLS:-200} python_tests .venv tests/e2e/test_prefix_store.py -k kills
 }
 
 for stage in ${*:-tidy release asan tsan chaos schemas packages e2e}; do
@@ -285,7 +292,8 @@ for stage in ${*:-tidy release asan tsan chaos schemas packages e2e}; do
     openapi_soak) say "openapi_soak: ${OPENAPI_EXAMPLES:-2000} random requests to each path of /openapi.json" ;;
     packages_soak) say "packages_soak: lintian, the package in a bare Debian, the wheel, two releases, alerts by faults" ;;
     restarts) say "restarts: ${SOAK_MINUTES:-30} minutes of clients behind a proxy while a server is restarted" ;;
-    kills) say "kills: a server with promises is killed ${PENSTOCK_KILLS:-200} times" ;;
+    conversations) say "conversations: 41 behind vllm-router return to the blocks of their beginning" ;;
+    kills) say "kills: servers with promises and with a prefix store are killed ${PENSTOCK_KILLS:-200} times" ;;
     *) echo "run.sh: unknown stage $stage" >&2; exit 2 ;;
     esac
     $stage
