@@ -59,9 +59,9 @@ struct low_ranks {
 
 /* A projection: y = (x times w^T + bias) * scale. */
 struct linear {
-    struct matrix *w;            /* [N][K] */
-    const float *bias;           /* [N]; NULL: zero */
-    float scale;                 /* 0 stands for 1. In an MLP only `down` may have a scale */
+    struct matrix *w;  /* [N][K] */
+    const float *bias; /* [N]; NULL: zero */
+    float scale; /* 0 stands for 1. In an MLP only `down` may have one, on the CPU also `gate` */
     const struct low_ranks *low; /* NULL: no adapters. Only the CPU backend has them */
 };
 

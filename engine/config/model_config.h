@@ -107,7 +107,21 @@ struct state_config {
     int dk, dv;           /* their sizes */
     float dt_min, dt_max; /* of a state space */
     bool norms_first;
+    bool lacks_norm; /* a state space without a norm */
 };
+
+/* Factors of the products of a layer (Falcon-H1). 0 stands for 1. */
+struct layer_scales {
+    float attn_in, key, attn_out; /* of queries, keys and values; of keys alone; of the output */
+    float space_in, space_out;    /* of all products of a state space; of its output */
+    float space_z, space_x, space_dt; /* the first also have a factor each */
+    float space_b, space_c;
+    float gate, down; /* of an MLP's gate and of its output */
+};
+
+static inline float scale_or_one(float scale) {
+    return scale == 0 ? 1 : scale;
+}
 
 /* The numbers of xIELU (struct xielu of kernels/ops.h) as files have them: positive is
  * softplus(alpha_p), negative is beta + softplus(alpha_n), linear is beta, limit is eps. */
@@ -123,9 +137,12 @@ struct layer_config {
     int F;                 /* 0: as in its kind of layer; see config_width */
     int kv_layer;          /* the layer whose keys and values this layer reads, if not its own */
     bool values_are_keys;  /* the layer lacks a matrix of values */
-    bool is_recurrent;     /* the layer has a state instead of attention */
-    int n_recurrent;       /* recurrent layers before this one */
-    float xielu[N_XIELU];  /* for ACTIVATION_XIELU */
+    bool is_recurrent; /* the layer has a state instead of attention, or beside it (mixes_both) */
+    bool lacks_mixer;  /* the layer has an MLP alone */
+    bool lacks_mlp;    /* the layer has attention or a state alone */
+    int n_recurrent;   /* recurrent layers before this one */
+    int n_keyless;     /* layers before this one without keys and values */
+    float xielu[N_XIELU]; /* for ACTIVATION_XIELU */
 };
 
 struct model_config {
@@ -144,6 +161,10 @@ struct model_config {
     int C;         /* channels of a recurrent layer; 0: there are no such layers */
     int taps;      /* positions that their convolution sees */
     struct state_config state;
+    bool mixes_both;       /* all layers have attention and a state, both of the same input */
+    bool lacks_attention;  /* no layer has attention */
+    bool has_single_parts; /* a layer has attention, a state or an MLP */
+    struct layer_scales scales;
     bool keys_serve; /* layers without windows use their keys as values */
     bool norms_values;
     /* of layers without windows, if config.json states only that of the others; 0: all are equal */
@@ -219,6 +240,12 @@ static inline struct kv_heads config_heads(const struct model_config *config, in
     return heads;
 }
 
+/* Does a layer have attention? */
+static inline bool config_attends(const struct model_config *config, int layer) {
+    const struct layer_config *l = &config->layer[layer];
+    return !l->lacks_mixer && (!l->is_recurrent || config->mixes_both);
+}
+
 /* Does a layer read the keys and values of another layer? */
 static inline bool config_reads(const struct model_config *config, int layer) {
     return layer >= config->L - config->n_readers;
@@ -232,7 +259,7 @@ static inline int config_source(const struct model_config *config, int layer) {
 /* The same layer's index in the cache, which has only the layers with keys and values. */
 static inline int config_kv_layer(const struct model_config *config, int layer) {
     int source = config_source(config, layer);
-    return source - config->layer[source].n_recurrent;
+    return source - config->layer[source].n_keyless;
 }
 
 /* The number of recurrent layers. */
@@ -268,7 +295,7 @@ static inline int config_width(const struct model_config *config, int layer) {
 
 /* The width of the output of a layer's attention or convolution, before its last product. */
 static inline int config_mixed_width(const struct model_config *config, int layer) {
-    if (config->layer[layer].is_recurrent) return config_recurrent_width(config);
+    if (!config_attends(config, layer)) return config_recurrent_width(config);
     if (config->latent.is_used) return config->H * config->latent.D_value;
     return config->H * config_heads(config, layer).D;
 }
@@ -307,7 +334,7 @@ static inline struct config_widths config_widest(const struct model_config *conf
 static inline int config_kv_heads(const struct model_config *config, struct kv_heads *heads) {
     int n = 0;
     for (int i = 0; i < config->L - config->n_readers; i++)
-        if (!config->layer[i].is_recurrent) heads[n++] = config_heads(config, i);
+        if (config_attends(config, i)) heads[n++] = config_heads(config, i);
     return n;
 }
 

@@ -78,11 +78,11 @@ static enum status read_of_layers(struct gguf_reader *r, const char *name, int L
     return STATUS_OK;
 }
 
-/* Layers without key-value heads are recurrent: they have a short convolution or a state space. */
+/* Recurrent layers have a short convolution or a state space. */
 static enum status read_conv(struct model_config *config, struct gguf_reader *r,
-                             const int G[MAX_LAYERS]) {
+                             const int F[MAX_LAYERS], const int G[MAX_LAYERS]) {
     bool is_list = gguf_find(r->gguf, r->key) && gguf_find(r->gguf, r->key)->type == GGUF_ARRAY;
-    for (int i = 0; i < config->L; i++) config->layer[i].is_recurrent = is_list && G[i] == 0;
+    gguf_mark_parts(config, is_list, F, G);
     if (config->G == 0) config->G = config->H; /* no layer has attention: refused later */
     if (config->state.kind == STATE_SPACE) return STATUS_OK;
     int64_t taps = 0;
@@ -103,9 +103,11 @@ static enum status read_shape(struct model_config *config, struct gguf_reader *r
         {"attention.head_count", MAX_HEADS, &config->H},
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        int64_t value = 0;
+        int64_t value = 1;
+        const bool is_absent = config->lacks_attention && keys[i].out == &config->H;
         enum status status =
-            gguf_int(r->gguf, key_of(r, keys[i].name), 1, keys[i].max, &value, r->err);
+            is_absent ? STATUS_OK
+                      : gguf_int(r->gguf, key_of(r, keys[i].name), 1, keys[i].max, &value, r->err);
         if (status) return status;
         *keys[i].out = (int)value;
     }
@@ -113,14 +115,17 @@ static enum status read_shape(struct model_config *config, struct gguf_reader *r
     const char *width = "feed_forward_length";
     if (config->experts.is_used && !gguf_find(r->gguf, key_of(r, width)))
         width = "expert_feed_forward_length"; /* no layer has an MLP */
-    enum status status = read_of_layers(r, width, config->L, 1, MAX_WIDTH, &config->F, F);
+    enum status status = STATUS_OK;
+    if (!config->lacks_attention)
+        status = read_of_layers(r, width, config->L, !config->has_single_parts, MAX_WIDTH,
+                                &config->F, F);
     config->G = config->H;
     if (!status && gguf_find(r->gguf, key_of(r, "attention.head_count_kv")))
         status = read_of_layers(r, "attention.head_count_kv", config->L,
                                 config->taps == 0 || config->state.kind == STATE_DELTA, MAX_HEADS,
                                 &config->G, G);
     if (!status && config->taps > 0 && config->state.kind != STATE_DELTA)
-        status = read_conv(config, r, G);
+        status = read_conv(config, r, F, G);
     for (int i = 0; i < config->L && !status; i++)
         config->layer[i].F = F[i], config->layer[i].heads.G = G[i];
     return status;

@@ -117,9 +117,24 @@ enum status gguf_delta_read(struct model_config *config, const struct gguf *gguf
     return read_recurrent(config, gguf, err);
 }
 
+void gguf_mark_parts(struct model_config *config, bool is_list, const int F[MAX_LAYERS],
+                     const int G[MAX_LAYERS]) {
+    for (int i = 0; i < config->L; i++) {
+        struct layer_config *layer = &config->layer[i];
+        layer->lacks_mixer = config->has_single_parts && F[i] > 0;
+        layer->lacks_mlp =
+            config->lacks_attention || (config->has_single_parts && !layer->lacks_mixer);
+        layer->is_recurrent = config->mixes_both || config->lacks_attention ||
+                              (is_list && G[i] == 0 && !layer->lacks_mixer);
+    }
+}
+
 enum status gguf_space_read(struct model_config *config, const struct gguf *gguf, struct err *err) {
+    static const char norm[] = "blk.0.ssm_norm.weight";
     bool is_recurrent = false;
     if (config->state.kind != STATE_SPACE) return STATUS_OK;
+    if (config->mixes_both) /* such files may lack it */
+        config->state.lacks_norm = name_index_find(&gguf->weights.index, norm, sizeof norm - 1) < 0;
     config->state.dt_min = 0, config->state.dt_max = INFINITY; /* files have no key for these */
     for (int i = 0; i < config->L; i++) is_recurrent |= config->layer[i].is_recurrent;
     return is_recurrent ? gguf_state_shape(config, gguf, err) : STATUS_OK;

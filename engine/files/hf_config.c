@@ -17,6 +17,9 @@ enum { MAX_CONFIG_BYTES = 1 << 20 };
 /* For a family that may have experts in parallel with its MLPs. */
 static const char MOE_KEY[] = "enable_moe_block";
 
+/* The kinds of layers. */
+static const char KINDS[] = "layer_types|layers_block_type";
+
 /* ---- the model ------------------------------------------------------------------------------ */
 
 static enum status check_heads(const struct model_config *c, bool has_head_dim, struct err *err) {
@@ -106,8 +109,10 @@ static enum status read_shape(struct model_config *c, const struct hf_config *hf
         {"num_attention_heads|n_head", 1, MAX_HEADS, &c->H},
         {"max_position_embeddings|n_positions", 1, MAX_CONTEXT, &c->context_length},
     };
+    if (c->has_single_parts) c->L = json_count(key_value(root, KINDS)); /* if it is not stated */
     const char *F_key = hf->width_key ? hf->width_key : "intermediate_size|n_inner|ffn_dim";
-    bool has_F = key_value(root, F_key) || !(hf->has_falcon_keys || key_value(root, "n_embd"));
+    bool has_F = c->lacks_attention || key_value(root, F_key) ||
+                 !(hf->has_falcon_keys || key_value(root, "n_embd"));
     bool has_D = c->D > 0 || key_value(root, "head_dim");
     enum status status = STATUS_OK;
     for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++) {
@@ -116,7 +121,8 @@ static enum status read_shape(struct model_config *c, const struct hf_config *hf
         status = key_int(root, keys[i].key, keys[i].min, keys[i].max, keys[i].out, err);
     }
     if (!status && !has_F) c->F = 4 * c->K; /* the rule of GPT-2 and Falcon */
-    if (!status && has_F) status = key_int(root, F_key, 1, MAX_WIDTH, &c->F, err);
+    if (!status && has_F && !c->lacks_attention)
+        status = key_int(root, F_key, 1, MAX_WIDTH, &c->F, err);
     if (!status)
         status = key_int_or(root, "num_key_value_heads", 1, MAX_HEADS, c->G > 0 ? c->G : c->H,
                             &c->G, err);
@@ -131,7 +137,8 @@ static enum status read_shape(struct model_config *c, const struct hf_config *hf
 
 /* ---- other settings ------------------------------------------------------------------------- */
 
-static const char activation_keys[] = "hidden_activation|hidden_act|activation_function";
+static const char activation_keys[] =
+    "hidden_activation|hidden_act|activation_function|mlp_hidden_act";
 
 /* Is the file's activation the family's? */
 static enum status check_activation(struct model_config *c, const struct hf_config *hf,
@@ -177,7 +184,7 @@ const char *hf_bias_key(enum hf_bias bias) {
 static enum status read_epsilon(struct model_config *c, const struct json *root, struct err *err) {
     double epsilon = c->norm_epsilon;
     const char *key = c->norm == NORM_RMS
-                          ? "rms_norm_eps|norm_eps"
+                          ? "rms_norm_eps|norm_eps|layer_norm_epsilon"
                           : "layer_norm_epsilon|layer_norm_eps|norm_epsilon|norm_eps";
     if (epsilon > 0 && !key_value(root, key)) return STATUS_OK; /* the family has set it */
     enum status status = key_number(root, key, 1e-30, 0.5, &epsilon, err);
@@ -228,6 +235,7 @@ static enum status read_branches(struct model_config *c, const struct json *root
 
 static bool is_recurrent_type(const struct model_config *c, const struct json *type) {
     if (c->state.kind == STATE_CONV) return json_is_text(type, "conv");
+    if (c->mixes_both) return json_is_text(type, "hybrid");
     if (c->state.kind == STATE_SPACE && json_is_text(type, "mamba")) return true;
     return json_is_text(type, "linear_attention");
 }
@@ -235,7 +243,7 @@ static bool is_recurrent_type(const struct model_config *c, const struct json *t
 /* Reads the windows. The window counts unless the file turns it off; layer_types lists the layers
  * that have it. */
 static enum status read_windows(struct model_config *c, const struct json *root, struct err *err) {
-    const struct json *types = key_value(root, "layer_types|layers_block_type");
+    const struct json *types = key_value(root, KINDS);
     bool has_window;
     int window = 0, i = 0;
     enum status status = key_bool_or(root, "use_sliding_window", true, &has_window, err);
@@ -256,7 +264,8 @@ static enum status read_windows(struct model_config *c, const struct json *root,
         char text[64];
         i++;
         layer->is_recurrent = c->taps > 0 && is_recurrent_type(c, type);
-        if (layer->is_recurrent) continue;
+        layer->lacks_mixer = c->has_single_parts && json_is_text(type, "mlp");
+        if (layer->is_recurrent || layer->lacks_mixer) continue;
         if (!slides && !json_is_text(type, "full_attention") && !json_is_text(type, "attention"))
             return err_set(err, STATUS_BAD_FILE, "layer_types",
                            "key layer_types: only \"full_attention\" and \"sliding_attention\" are "
@@ -283,7 +292,7 @@ static enum status read_scales(struct model_config *c, const struct json *root, 
                 {"embedding_multiplier", &c->embedding_scale},
                 {"residual_multiplier", &c->residual_scale},
                 {"attention_multiplier", &c->attention_scale},
-                {"logits_scaling|logit_scale", &c->logit_scale}};
+                {"logits_scaling|logit_scale|lm_head_multiplier", &c->logit_scale}};
     double value = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         enum status status =

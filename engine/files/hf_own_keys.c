@@ -49,11 +49,10 @@ enum status hf_falcon_read(struct model_config *config, struct hf_config *hf, st
 
 /* ---- LFM2 ----------------------------------------------------------------------------------- */
 
-/* Reads full_attn_idxs, the layers with attention in files without layer_types. Without both, all
+/* Reads the list of the layers with attention in files without layer_types. Without both, all
  * layers have attention. */
 static enum status read_attention_layers(struct model_config *c, const struct json *root,
-                                         struct err *err) {
-    static const char key[] = "full_attn_idxs";
+                                         const char *key, struct err *err) {
     const struct json *list = key_value(root, key);
     bool fits = json_is(list, JSON_ARRAY);
     if (!list || key_value(root, "layer_types")) return STATUS_OK;
@@ -95,7 +94,7 @@ static enum status read_conv(struct model_config *config, struct hf_config *hf, 
     const struct json *root = hf->text;
     enum status status =
         key_int_or(root, "conv_L_cache", 2, MAX_TAPS, config->taps, &config->taps, err);
-    if (!status) status = read_attention_layers(config, root, err);
+    if (!status) status = read_attention_layers(config, root, "full_attn_idxs", err);
     if (!status) status = key_bool_or(root, "tie_embedding", hf->is_tied, &hf->is_tied, err);
     return status ? status : read_width(config, root, err);
 }
@@ -186,6 +185,7 @@ static enum status check_biases(const struct json *root, struct err *err) {
     } keys[] = {{"mamba_conv_bias", true},
                 {"use_conv_bias", true},
                 {"mamba_proj_bias", false},
+                {"projectors_bias", false},
                 {"use_bias", false}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         bool found;
@@ -199,6 +199,85 @@ static enum status check_biases(const struct json *root, struct err *err) {
     return STATUS_OK;
 }
 
+/* Reads a pattern of letters, one for each layer: M is a state space, * attention, - an MLP. */
+static enum status read_pattern(struct model_config *c, const struct json *root, struct err *err) {
+    static const char key[] = "hybrid_override_pattern", letters[] = "M*-";
+    const struct json *pattern = key_value(root, key);
+    bool fits = json_length(pattern) == (size_t)c->L;
+    if (!pattern) return STATUS_OK;
+    for (int i = 0; i < c->L && fits; i++) {
+        const char letter = json_text(pattern)[i];
+        c->layer[i].is_recurrent = letter == 'M';
+        c->layer[i].lacks_mixer = letter == '-';
+        fits = letter && strchr(letters, letter);
+    }
+    if (fits) return STATUS_OK;
+    return err_set(
+        err, STATUS_BAD_FILE, key,
+        "key %s: expected a letter for each of %d layers: M, * or - (experts, E, are not "
+        "supported)",
+        key, c->L);
+}
+
+/* Finds the parts of layers, unless layer_types has listed them. */
+static enum status read_parts(struct model_config *c, const struct json *root, struct err *err) {
+    const bool lists = key_value(root, "layer_types|layers_block_type");
+    const bool has_all = c->mixes_both || c->lacks_attention;
+    enum status status = STATUS_OK;
+    for (int i = 0; i < c->L && !lists; i++) c->layer[i].is_recurrent = true;
+    if (!has_all && !lists) status = read_attention_layers(c, root, "attn_layer_indices", err);
+    if (c->has_single_parts && !status && !lists) status = read_pattern(c, root, err);
+    for (int i = 0; i < c->L; i++)
+        c->layer[i].lacks_mlp =
+            c->lacks_attention || (c->has_single_parts && !c->layer[i].lacks_mixer);
+    return status;
+}
+
+/* Reads n factors of an array, each to another place. */
+static enum status read_factors(const struct json *root, const char *key, float *const *out, int n,
+                                struct err *err) {
+    const struct json *list = key_value(root, key);
+    bool fits = json_is(list, JSON_ARRAY) && list->n_children == n;
+    int i = 0;
+    if (!list) return STATUS_OK;
+    json_each(factor, fits ? list : NULL) {
+        const double value = fabs(json_number(factor));
+        fits = fits && value > 1e-6 && value < 1e6;
+        *out[i++] = (float)json_number(factor);
+    }
+    if (fits) return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, key,
+                   "key %s: expected an array of %d numbers, each from 1e-6 to 1e6", key, n);
+}
+
+/* Reads the factors of Falcon-H1's products, and its form of the norm. */
+static enum status read_falcon_h1(struct model_config *c, const struct json *root,
+                                  struct err *err) {
+    struct layer_scales *s = &c->scales;
+    const struct {
+        const char *key;
+        float *out;
+    } keys[] = {{"attention_in_multiplier", &s->attn_in},
+                {"attention_out_multiplier", &s->attn_out},
+                {"key_multiplier", &s->key},
+                {"ssm_in_multiplier", &s->space_in},
+                {"ssm_out_multiplier", &s->space_out}};
+    float *const of_space[] = {&s->space_z, &s->space_x, &s->space_b, &s->space_c, &s->space_dt};
+    float *const of_mlp[] = {&s->gate, &s->down};
+    bool has_norm;
+    double value;
+    enum status status = read_factors(root, "ssm_multipliers", of_space, 5, err);
+    if (!status) status = read_factors(root, "mlp_multipliers", of_mlp, 2, err);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++) {
+        status = key_number_or(root, keys[i].key, 1e-6, 1e6, 1, &value, err);
+        *keys[i].out = (float)value;
+    }
+    if (!status) status = key_bool_or(root, "mamba_rms_norm", false, &has_norm, err);
+    if (!status) c->state.lacks_norm = !has_norm;
+    if (status) return status;
+    return key_bool_or(root, "mamba_norm_before_gate", true, &c->state.norms_first, err);
+}
+
 enum status hf_space_read(struct model_config *c, const struct json *root, struct err *err) {
     struct state_config *s = &c->state;
     const struct {
@@ -208,14 +287,15 @@ enum status hf_space_read(struct model_config *c, const struct json *root, struc
                 {"mamba_n_groups|n_groups", 1, MAX_HEADS, &s->Hk},
                 {"mamba_d_state|ssm_state_size|state_size", 1, MAX_WIDTH, &s->dk}};
     bool is_recurrent = false;
+    enum status status = read_parts(c, root, err);
     for (int i = 0; i < c->L; i++) is_recurrent |= c->layer[i].is_recurrent;
-    if (!is_recurrent) return STATUS_OK; /* such a model may omit the other keys */
-    enum status status =
-        key_int_or(root, "mamba_d_conv|conv_kernel", 2, MAX_TAPS, c->taps, &c->taps, err);
+    if (status || !is_recurrent) return status; /* such a model may omit the other keys */
+    status = key_int_or(root, "mamba_d_conv|conv_kernel", 2, MAX_TAPS, c->taps, &c->taps, err);
     for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++)
         status = key_int(root, keys[i].key, keys[i].min, keys[i].max, keys[i].out, err);
     if (!status) status = read_space_head(c, root, err);
     if (!status) status = read_limits(s, root, err);
+    if (!status && c->mixes_both) status = read_falcon_h1(c, root, err);
     return status ? status : check_biases(root, err);
 }
 

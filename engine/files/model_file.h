@@ -151,6 +151,11 @@ enum status gguf_encoder_read(struct model_config *config, const struct gguf *gg
 enum status gguf_delta_read(struct model_config *config, const struct gguf *gguf, struct err *err);
 enum status gguf_space_read(struct model_config *config, const struct gguf *gguf, struct err *err);
 
+/* Finds the parts of layers. Layers without key-value heads are recurrent, or with single parts an
+ * MLP if they have a width. */
+void gguf_mark_parts(struct model_config *config, bool is_list, const int F[MAX_LAYERS],
+                     const int G[MAX_LAYERS]);
+
 /* Reads the shape of the matrices that recurrent layers keep, which both have. */
 enum status gguf_state_shape(struct model_config *config, const struct gguf *gguf, struct err *err);
 

@@ -155,6 +155,8 @@ struct pool_shares {
 
 enum { USUAL_WINDOWS = 8 }; /* the usual length, in windows */
 
+enum { MOST_EMPTY_BLOCKS = 1 << 18 }; /* of a model without keys and values */
+
 static int64_t chain_of(const struct engine_memory *plan) {
     return ((int64_t)plan->max_model_len + plan->block_size - 1) / plan->block_size;
 }
@@ -289,7 +291,6 @@ static int64_t default_bytes(const struct engine_memory *plan, const struct engi
  * usual length exhaust blocks and window blocks together. */
 static void divide_pool(struct engine_memory *plan, const struct engine_config *config,
                         const struct pool_shares *s, int64_t bytes) {
-    assert(bytes > 0);
     int64_t windows = 0, blocks, chains = s->chain * config->max_num_seqs;
     if (plan->window > 0) {
         int64_t beyond = bytes - (s->least - s->seen) * s->window_bytes;
@@ -302,8 +303,10 @@ static void divide_pool(struct engine_memory *plan, const struct engine_config *
     }
     if (s->block_bytes > 0)
         blocks = (bytes - windows * s->window_bytes) / s->block_bytes;
-    else /* they take no memory except in the scheduler */
+    else if (plan->window > 0) /* they take no memory except in the scheduler */
         blocks = min_int64(max_int64(windows * s->usual / s->usual_seen, s->chain), chains);
+    else
+        blocks = max_int64(min_int64(chains, MOST_EMPTY_BLOCKS), s->chain);
     if (s->block_bytes == 0) blocks = max_int64(blocks, config->window_blocks);
     blocks = min_int64(blocks, most_blocks(plan));
     plan->n_blocks = (int)blocks;
@@ -382,6 +385,7 @@ static int64_t scratch_bytes(const struct model_config *info, const struct engin
     if (info->experts.beside_mlp) experts += ranks * info->K;
     int64_t gates =
         info->state.kind == STATE_DELTA ? (int64_t)info->H * info->D : 0; /* of attention */
+    if (info->mixes_both) gates = config_recurrent_width(info); /* the outputs of states */
     int64_t row = gates + 3 * ranks * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)most.F +
                   experts + latent;
     int64_t read = info->is_encoder ? info->K : info->V;
@@ -403,7 +407,7 @@ enum status memory_plan(struct engine_memory *out, const struct model_config *in
     if (on_cuda(config) && config->ranks > 1) plan.weights /= config->ranks; /* per device */
     plan.scratch = scratch_bytes(info, config);
     plan.kv_bytes_per_token = token_bytes(info, config, dtype, false, true);
-    assert(plan.kv_bytes_per_token > 0);
+    assert(plan.kv_bytes_per_token > 0 || info->lacks_attention);
     status = memory_plan_swap(&plan, info, config, machine, on_cuda(config), err);
     plan_windows(&plan, info, config, dtype);
     if (!status) status = memory_plan_states(&plan, info, config, err);

@@ -207,7 +207,8 @@ enum status memory_plan_swap(struct engine_memory *plan, const struct model_conf
         return err_set(err, STATUS_USAGE, "swap-space",
                        "{swap-space} of %.1f MiB is more than this machine has free: %.1f MiB",
                        mib(config->swap_space), mib(machine->available));
-    assert(plan->kv_bytes_per_token > 0);
+    assert(plan->kv_bytes_per_token > 0 || info->lacks_attention);
+    if (plan->kv_bytes_per_token == 0) return STATUS_OK;                    /* nothing to swap */
     int64_t operations = 2 * info->n_parameters / plan->kv_bytes_per_token; /* per byte */
     bool worth =
         on_cuda && config->ranks <= 1 && config->swap_space < 0 && operations >= WORTH_SWAPPING;

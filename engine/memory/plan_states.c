@@ -7,8 +7,9 @@
 enum {
     /* Only a few sequences draft together: with more, rows determine the cost of a step. */
     DRAFTING_SEQUENCES = 4,
-    LEAST_EVERY = 512,    /* tokens between checkpoints: those of a step by default */
-    CHECKPOINTS_SHARE = 4 /* of the KV cache's memory, if none is stated */
+    LEAST_EVERY = 512,            /* tokens between checkpoints: those of a step by default */
+    CHECKPOINTS_SHARE = 4,        /* of the KV cache's memory, if none is stated */
+    CHECKPOINTS_BYTES = 128 << 20 /* of a model without keys and values */
 };
 
 /* Returns the tokens between two checkpoints: their keys and values take at least as much memory as
@@ -47,7 +48,8 @@ void memory_plan_checkpoints(struct engine_memory *plan, const struct engine_con
     if (plan->n_states == 0 || config->state_checkpoints >= 0) return;
     int64_t slots = (int64_t)plan->n_blocks * plan->block_size;
     int64_t useful = slots / plan->checkpoint_every + config->max_num_seqs;
-    int64_t bytes = min_int64(plan->kv_cache / CHECKPOINTS_SHARE, max_int64(left, 0) / 2);
+    int64_t share = plan->kv_cache > 0 ? plan->kv_cache / CHECKPOINTS_SHARE : CHECKPOINTS_BYTES;
+    int64_t bytes = min_int64(share, max_int64(left, 0) / 2);
     useful = min_int64(useful, MAX_CHECKPOINTS);
     assert(plan->n_checkpoints == 0 && plan->state_bytes > 0);
     plan->n_checkpoints = (int)min_int64(useful, bytes / plan->state_bytes);

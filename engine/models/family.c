@@ -29,7 +29,7 @@ static const struct model_family *const families[] = {
     &model_apertus, &model_bert, &model_roberta, &model_gemma_embedding, &model_nomic,
     &model_modern, &model_jina, &model_lfm2, &model_lfm2_moe, &model_qwen35, &model_qwen35moe,
     &model_qwen3next, &model_deepseek2, &model_deepseek_v2, &model_deepseek_v3,
-    &model_glm4_moe_lite,
+    &model_glm4_moe_lite, &model_bamba, &model_mamba2, &model_nemotron_h, &model_falcon_h1,
 };
 /* clang-format on */
 enum { N_FAMILIES = sizeof families / sizeof *families };
@@ -158,6 +158,8 @@ static void begin(struct model_config *config, const struct model_file *file,
                                     .logit_scale = 1};
     config->norms_heads_last = family->norms_heads_last, config->taps = family->taps;
     config->state.kind = family->states;
+    config->mixes_both = family->mixes_both, config->lacks_attention = family->lacks_attention;
+    config->has_single_parts = family->has_single_parts;
     config->state.tiles = family->tiles_heads && in_gguf;
     begin_encoder(config, family);
     if (!in_gguf) config->roles |= family->folder.roles;

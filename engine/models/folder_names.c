@@ -115,7 +115,8 @@ static const char *without_prefix(const char *name) {
                                            "decoder.",
                                            "model.",
                                            "transformer.",
-                                           "gpt_neox."};
+                                           "gpt_neox.",
+                                           "backbone."};
     name = without_wrapper(name);
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
         size_t n = strlen(prefixes[i]);

@@ -9,9 +9,9 @@
  *               or x += norm(norm(down(..)) + norm(such experts)), both of the same x
  *               or x += output(attention) + down(..), both of the same x, with one norm or two
  *               or x = norm(x + output(attention(..))), x = norm(x + down(..))
- *     A recurrent layer has a short convolution or a gated delta rule in place of attention
- *     (forward_recurrent.c), and latent attention multiplies keys' matrices with queries
- *     (forward_latent.c).
+ *     A recurrent layer has a short convolution, a gated delta rule or a state space in place of
+ *     attention, or beside it (forward_recurrent.c). Latent attention multiplies keys' matrices
+ *     with queries (forward_latent.c). A layer may lack the first branch or the second.
  *     hidden vector = [norm](x), logits = head(hidden vector)
  *
  * An embedding of another width is projected to the stream's width, and back before the head.
@@ -74,27 +74,16 @@ static const struct norm *norm_before(const struct model *model, const struct no
     return model->config.norms_stream ? NULL : norm_or_none(norm);
 }
 
-static double softplus(double x) {
-    return x > 20 ? x : log1p(exp(x));
-}
-
-/* Returns the numbers of xIELU in a layer of a model that has it. */
-static struct xielu xielu_of(const struct model *model, const struct tensors *t) {
-    const float *of_file = model->config.layer[t - model->layers].xielu;
-    double beta = (double)of_file[XIELU_BETA];
-    if (model->config.activation != ACTIVATION_XIELU) return (struct xielu){0};
-    return (struct xielu){.positive = (float)softplus((double)of_file[XIELU_ALPHA_P]),
-                          .negative = (float)(beta + softplus((double)of_file[XIELU_ALPHA_N])),
-                          .linear = of_file[XIELU_BETA],
-                          .limit = of_file[XIELU_EPS]};
-}
-
 static struct mlp mlp_of(const struct model *model, const struct tensors *t) {
-    return (struct mlp){.activation = model->config.activation,
-                        .gate = linear_of(t, ROLE_GATE, ROLE_GATE_BIAS),
-                        .up = linear_of(t, ROLE_UP, ROLE_UP_BIAS),
-                        .down = ending_of(model, t, ROLE_DOWN, ROLE_DOWN_BIAS),
-                        .xielu = xielu_of(model, t)};
+    const struct layer_scales *scales = &model->config.scales;
+    struct mlp mlp = {.activation = model->config.activation,
+                      .gate = linear_of(t, ROLE_GATE, ROLE_GATE_BIAS),
+                      .up = linear_of(t, ROLE_UP, ROLE_UP_BIAS),
+                      .down = ending_of(model, t, ROLE_DOWN, ROLE_DOWN_BIAS),
+                      .xielu = xielu_of(model, t)};
+    mlp.gate.scale = scales->gate;
+    mlp.down.scale = linear_scale(&mlp.down) * scale_or_one(scales->down);
+    return mlp;
 }
 
 /* Returns the buffer to which this rank adds a product that is summed over the ranks into x: x on
@@ -216,10 +205,12 @@ static void qkv(struct model *model, int layer, int M, struct kv_cache *cache) {
     bool has_own = t->vec[ROLE_ATTN_NORM_2];
     const struct norm norm = has_own ? norm_of(model, t, ROLE_ATTN_NORM_2, ROLE_ATTN_NORM_2_BIAS)
                                      : norm_of(model, t, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
-    const struct linear linear[] = {linear_of(t, ROLE_Q, ROLE_Q_BIAS),
-                                    linear_of(t, ROLE_K, ROLE_K_BIAS),
-                                    linear_of(t, ROLE_V, ROLE_V_BIAS),
-                                    {.w = t->w[ROLE_ATTN_GATE]}};
+    struct linear linear[] = {linear_of(t, ROLE_Q, ROLE_Q_BIAS),
+                              linear_of(t, ROLE_K, ROLE_K_BIAS),
+                              linear_of(t, ROLE_V, ROLE_V_BIAS),
+                              {.w = t->w[ROLE_ATTN_GATE]}};
+    for (int i = 0; i < 3; i++) linear[i].scale = m->scales.attn_in;
+    linear[1].scale = linear_scale(&linear[1]) * scale_or_one(m->scales.key);
     const struct heads heads = heads_of(model, layer);
     bool reads = config_reads(m, layer);
     int n = reads ? 1 : heads.values_are_keys ? 2 : t->w[ROLE_ATTN_GATE] ? 4 : 3;
@@ -356,7 +347,9 @@ static void mlp_or_experts(struct model *model, int layer, float *y, const float
     assert(layer >= 0 && layer < model->config.L && M >= 0);
     struct backend *b = model->backend;
     const struct tensors *t = &model->layers[layer];
-    const struct norm norm = norm_of(model, t, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
+    const bool is_alone = model->part.layer[layer].lacks_mixer; /* it has the layer's only norm */
+    const struct norm norm = is_alone ? norm_of(model, t, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS)
+                                      : norm_of(model, t, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
     const struct mlp mlp = mlp_of(model, t);
     const struct experts experts = experts_of(model, t);
     if (experts.router.w)
@@ -365,20 +358,36 @@ static void mlp_or_experts(struct model *model, int layer, float *y, const float
         TIME_OP(b, OP_MLP, compute->mlp(b, sum_of(model, y), x, norm_or_none(&norm), &mlp, M));
 }
 
-/* M rows: x += output(attn_out), then x += mlp(norm(x)). */
-static void output_then_mlp(struct model *model, int layer, float *x, const float *attn_out,
-                            int M) {
+/* M rows: x += output(attn_out) of attention or a recurrent layer. In a layer with both, attn_out
+ * is of attention and state_out of the other. */
+static void add_output(struct model *model, int layer, float *x, const struct mixed *mixed, int M) {
     struct backend *b = model->backend;
     const struct tensors *t = &model->layers[layer];
-    assert(M > 0);
     float *y = t->vec[ROLE_ATTN_POST_NORM] ? model->act.branch : x;
-    const struct linear output = model->part.layer[layer].is_recurrent
-                                     ? recurrent_output(model, layer)
-                                     : ending_of(model, t, ROLE_O, ROLE_O_BIAS);
-    TIME_OP(b, OP_MATMUL_ADD, compute->matmul_add(b, sum_of(model, y), attn_out, &output, M));
+    const bool attends = config_attends(&model->part, layer), has_both = mixed->state_out;
+    struct linear output =
+        attends ? ending_of(model, t, ROLE_O, ROLE_O_BIAS) : recurrent_output(model, layer);
+    if (attends) output.scale = linear_scale(&output) * scale_or_one(model->config.scales.attn_out);
+    TIME_OP(b, OP_MATMUL_ADD,
+            compute->matmul_add(b, sum_of(model, y), mixed->attn_out, &output, M));
+    if (has_both) {
+        output = recurrent_output(model, layer);
+        TIME_OP(b, OP_MATMUL_ADD,
+                compute->matmul_add(b, sum_of(model, y), mixed->state_out, &output, M));
+    }
     end_branch(model, t, ROLE_ATTN_POST_NORM, 1, x, y, M);
+}
+
+/* M rows: x += output(attn_out), then x += mlp(norm(x)), or one of both. */
+static void output_then_mlp(struct model *model, int layer, float *x, const struct mixed *mixed,
+                            int M) {
+    const struct tensors *t = &model->layers[layer];
+    const struct layer_config *l = &model->part.layer[layer];
+    assert(M > 0 && !(l->lacks_mixer && l->lacks_mlp));
+    if (!l->lacks_mixer) add_output(model, layer, x, mixed, M);
+    if (l->lacks_mlp) return;
     float scale = model->part.P > 0 ? 1 : layer_scale(model, layer);
-    y = t->vec[ROLE_FFN_POST_NORM] ? model->act.branch : x;
+    float *y = t->vec[ROLE_FFN_POST_NORM] ? model->act.branch : x;
     if (model->config.experts.beside_mlp) {
         mlp_and_experts(model, layer, model->act.both, x, M);
         add_normed(model, t, ROLE_FFN_POST_NORM, scale, x, model->act.both, M);
@@ -389,13 +398,14 @@ static void output_then_mlp(struct model *model, int layer, float *x, const floa
 }
 
 /* Runs the part of a layer after attention. */
-static void output_and_mlp(struct model *model, int layer, float *x, const float *attn_out, int M) {
+static void output_and_mlp(struct model *model, int layer, float *x, const struct mixed *mixed,
+                           int M) {
     if (model->config.has_parallel_branches)
-        parallel_branches(model, layer, x, attn_out, M);
+        parallel_branches(model, layer, x, mixed->attn_out, M);
     else if (model->config.norms_stream)
-        norms_of_stream(model, layer, x, attn_out, M);
+        norms_of_stream(model, layer, x, mixed->attn_out, M);
     else
-        output_then_mlp(model, layer, x, attn_out, M);
+        output_then_mlp(model, layer, x, mixed, M);
 }
 
 struct matrix *model_head(const struct model *model) {
@@ -430,14 +440,16 @@ static void read_rows(struct model *model, int R, int n_hidden) {
 /* attn_out = attention or a recurrent layer. Keys, values and states are written even if no row
  * is read; attention is then left out. */
 static void mix(struct model *model, int layer, int M, bool is_read, struct kv_cache *cache) {
-    bool is_recurrent = model->part.layer[layer].is_recurrent;
+    const bool attends = config_attends(&model->part, layer);
     if (model->part.latent.is_used) return latent_mix(model, layer, M, is_read, cache);
-    (is_recurrent ? recurrent_layer : qkv)(model, layer, M, cache);
-    if (!is_recurrent && is_read) attention(model, layer, cache);
+    if (model->part.layer[layer].is_recurrent) recurrent_layer(model, layer, M, cache);
+    if (attends) qkv(model, layer, M, cache);
+    if (attends && is_read) attention(model, layer, cache);
 }
 
 /* After the last layer's keys and values, only rows that are read continue. Their x moves to
- * `logit_x`, and their attention output moves to `q`, because the queries are no longer needed. */
+ * `logit_x`, their attention output to `q` and their state's output to `k`, because queries and
+ * keys are no longer needed. */
 static void last_layer(struct model *model, const struct step *step, struct kv_cache *cache) {
     struct backend *b = model->backend;
     const struct model_config *m = &model->part;
@@ -448,9 +460,12 @@ static void last_layer(struct model *model, const struct step *step, struct kv_c
     model_adapters_gather(model, step);
     TIME_OP(b, OP_GATHER, compute->gather(b, a->logit_x, a->x, m->K));
     TIME_OP(b, OP_GATHER, compute->gather(b, a->q, a->attn_out, config_mixed_width(m, last)));
+    if (m->mixes_both)
+        TIME_OP(b, OP_GATHER, compute->gather(b, a->k, a->state_out, config_recurrent_width(m)));
     if (m->P > 0)
         TIME_OP(b, OP_GATHER, compute->gather(b, a->logit_inputs, a->inputs, m->L * m->P));
-    output_and_mlp(model, last, a->logit_x, a->q, step->R);
+    const struct mixed mixed = {a->q, m->mixes_both ? a->k : NULL};
+    output_and_mlp(model, last, a->logit_x, &mixed, step->R);
     if (m->P > 0) add_input(model, last, a->logit_x, a->logit_inputs, step->R);
     if (model->shard.rank == 0) read_rows(model, step->R, step->n_hidden);
 }
@@ -462,9 +477,10 @@ void model_forward(struct model *model, const struct step *step, struct kv_cache
     TIME_OP(b, OP_STEP_BEGIN, compute->step_begin(b, step, cache));
     embed(model, step->M);
     make_inputs(model, step->M);
+    const struct mixed mixed = {a->attn_out, a->state_out};
     for (int i = 0; i < model->part.L - 1; i++) {
         mix(model, i, step->M, true, cache);
-        output_and_mlp(model, i, a->x, a->attn_out, step->M);
+        output_and_mlp(model, i, a->x, &mixed, step->M);
         if (model->part.P > 0) add_input(model, i, a->x, a->inputs, step->M);
     }
     last_layer(model, step, cache);

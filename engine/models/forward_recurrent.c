@@ -100,11 +100,14 @@ static void state_space(struct model *model, int layer, int M, struct kv_cache *
     const struct tensors *t = &model->layers[layer];
     struct model_activations *a = &model->act;
     const struct norm norm = norm_of_layer(model, t);
-    const struct linear linear[] = {linear_of(t, ROLE_SPACE_XBC, N_ROLES),
-                                    linear_of(t, ROLE_SPACE_Z, N_ROLES),
-                                    linear_of(t, ROLE_SPACE_DT, N_ROLES)};
+    struct linear linear[] = {linear_of(t, ROLE_SPACE_XBC, N_ROLES),
+                              linear_of(t, ROLE_SPACE_Z, N_ROLES),
+                              linear_of(t, ROLE_SPACE_DT, N_ROLES)};
     const struct short_conv conv = {m->C, m->taps, t->vec[ROLE_STATE_CONV],
                                     t->vec[ROLE_SPACE_CONV_BIAS]};
+    const float in = scale_or_one(m->scales.space_in); /* the taps have that of x, B and C */
+    linear[1].scale = in * scale_or_one(m->scales.space_z);
+    linear[2].scale = in * scale_or_one(m->scales.space_dt);
     const struct state_space space = space_of(model, t);
     const struct space_rows rows = {a->q, a->k, a->v};
     const int at = m->layer[layer].n_recurrent;
@@ -112,7 +115,8 @@ static void state_space(struct model *model, int layer, int M, struct kv_cache *
     TIME_OP(b, OP_MATMUL,
             compute->matmul(b, (float *const[]){a->q, a->k, a->v}, a->x, &norm, linear, 3, M));
     TIME_OP(b, OP_SHORT_CONV, compute->short_conv(b, a->q, NULL, NULL, a->q, cache, at, &conv));
-    TIME_OP(b, OP_STATE_SPACE, compute->state_space(b, a->attn_out, &rows, cache, at, &space));
+    float *y = m->mixes_both ? a->state_out : a->attn_out;
+    TIME_OP(b, OP_STATE_SPACE, compute->state_space(b, y, &rows, cache, at, &space));
 }
 
 void recurrent_layer(struct model *model, int layer, int M, struct kv_cache *cache) {
@@ -126,6 +130,8 @@ struct linear recurrent_output(const struct model *model, int layer) {
     const struct tensors *t = &model->layers[layer];
     const bool has_matrices = model->part.state.kind != STATE_CONV;
     assert(t->w[has_matrices ? ROLE_STATE_OUT : ROLE_CONV_OUT]);
-    return has_matrices ? ending_of(model, t, ROLE_STATE_OUT, N_ROLES)
-                        : ending_of(model, t, ROLE_CONV_OUT, ROLE_CONV_OUT_BIAS);
+    if (!has_matrices) return ending_of(model, t, ROLE_CONV_OUT, ROLE_CONV_OUT_BIAS);
+    struct linear out = ending_of(model, t, ROLE_STATE_OUT, N_ROLES);
+    out.scale = linear_scale(&out) * scale_or_one(model->config.scales.space_out);
+    return out;
 }

@@ -128,10 +128,12 @@ static int count_channels(const struct model_config *config) {
 /* Numbers the recurrent layers. The cache and its plan need a layer of attention, and windows or
  * shared keys beside recurrent layers are not supported. */
 static enum status number_recurrent(struct model_config *config, struct err *err) {
-    int n = 0;
+    int n = 0, keyless = 0;
     for (int i = 0; i < config->L; i++) {
         config->layer[i].n_recurrent = n;
+        config->layer[i].n_keyless = keyless;
         n += config->layer[i].is_recurrent;
+        keyless += !config_attends(config, i);
     }
     config->C = n > 0 ? count_channels(config) : 0;
     if (n == 0) config->taps = 0;
@@ -142,8 +144,8 @@ static enum status number_recurrent(struct model_config *config, struct err *err
             "%d key heads of %d numbers and %d value heads of %d have together more "
             "than %d channels",
             config->state.Hk, config->state.dk, config->state.Hv, config->state.dv, MAX_WIDTH);
-    if (n < config->L && (n == 0 || (config->window == 0 && config->n_readers == 0)))
-        return STATUS_OK;
+    const bool attends = keyless < config->L || config->lacks_attention;
+    if (attends && (n == 0 || (config->window == 0 && config->n_readers == 0))) return STATUS_OK;
     return err_set(err, STATUS_BAD_FILE, "layer_types",
                    "%d of %d layers are %s: expected at least one layer of attention, "
                    "and neither windows nor shared keys in the others",
@@ -258,6 +260,20 @@ enum status layers_check_xielu(const struct model_config *config, struct err *er
                        (double)numbers[XIELU_BETA], (double)numbers[XIELU_EPS]);
     }
     return STATUS_OK;
+}
+
+static double softplus(double x) {
+    return x > 20 ? x : log1p(exp(x));
+}
+
+struct xielu xielu_of(const struct model *model, const struct tensors *t) {
+    const float *of_file = model->config.layer[t - model->layers].xielu;
+    double beta = (double)of_file[XIELU_BETA];
+    if (model->config.activation != ACTIVATION_XIELU) return (struct xielu){0};
+    return (struct xielu){.positive = (float)softplus((double)of_file[XIELU_ALPHA_P]),
+                          .negative = (float)(beta + softplus((double)of_file[XIELU_ALPHA_N])),
+                          .linear = of_file[XIELU_BETA],
+                          .limit = of_file[XIELU_EPS]};
 }
 
 int model_windows(const struct model_config *config, struct attention_window windows[MAX_WINDOWS]) {

@@ -49,6 +49,15 @@ enum status layers_read_xielu(struct model_config *config, const struct weights 
 /* Fails with STATUS_BAD_FILE if they are not finite or out of range. */
 enum status layers_check_xielu(const struct model_config *config, struct err *err);
 
+/* The outputs of a layer's attention or state, before their last product. */
+struct mixed {
+    const float *attn_out;
+    const float *state_out; /* NULL: the layer does not have both */
+};
+
+/* Returns the numbers of xIELU in a layer of a model that has it. */
+struct xielu xielu_of(const struct model *model, const struct tensors *t);
+
 /* forward_latent.c: writes the latent vectors and rotated keys of a layer's M rows to the cache,
  * and if rows are read, the output of attention to attn_out. */
 void latent_mix(struct model *model, int layer, int M, bool is_read, struct kv_cache *cache);

@@ -352,7 +352,7 @@ struct load_field {
     bool per_logit_row; /* [max_logit_rows][width], otherwise [max_rows][width] */
 };
 
-enum { N_FIELDS = 17 };
+enum { N_FIELDS = 18 };
 
 static void activation_fields(struct model_activations *a, const struct model *model,
                               struct load_field fields[N_FIELDS]) {
@@ -370,6 +370,7 @@ static void activation_fields(struct model_activations *a, const struct model *m
         {&a->v, most.kv, false},
         {&a->attn_out, most.q, false},
         {&a->attn_gate, config_has(m, ROLE_Q_GATED) ? m->H * m->D : 0, false},
+        {&a->state_out, m->mixes_both ? config_recurrent_width(m) : 0, false},
         {&a->latent, config_latent_width(m), false},
         {&a->branch, post ? m->K : 0, false},
         {&a->both, m->experts.beside_mlp ? m->K : 0, false},

@@ -171,6 +171,14 @@ enum status load_experts(const struct loader *l, struct tensors *out, enum role 
                               : load_expert_biases(l, out, role, layer);
 }
 
+/* Returns the factor of a channel's inputs. The taps have it: x, B and C are one product. */
+static float channel_scale(const struct model_config *m, int channel) {
+    const int x = m->state.Hv * m->state.dv, b = m->state.Hk * m->state.dk;
+    const struct layer_scales *s = &m->scales;
+    const float own = channel < x ? s->space_x : channel < x + b ? s->space_b : s->space_c;
+    return scale_or_one(s->space_in) * scale_or_one(own);
+}
+
 enum status load_taps(const struct loader *l, struct tensors *out, enum role role, int layer) {
     const struct model_config *m = &l->model->config;
     const size_t C = (size_t)m->C, taps = (size_t)m->taps;
@@ -184,6 +192,7 @@ enum status load_taps(const struct loader *l, struct tensors *out, enum role rol
     for (size_t i = 0; i < C * taps; i++) rows[i] = 1; /* random tensors have NULL data */
     if (weight->data) dequantise(weight->type, weight->data, rows, C * taps);
     turn_rows((char *)values, (const char *)rows, taps, C, taps, 1, sizeof *rows);
+    for (size_t i = 0; i < C * taps; i++) values[i] *= channel_scale(m, (int)(i % C));
     const struct weight turned = {.type = DTYPE_F32,
                                   .dim = {(int64_t)(C * taps)},
                                   .n_elements = (int64_t)(C * taps),

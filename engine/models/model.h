@@ -89,6 +89,7 @@ struct model_activations {
     float *x;         /* [M][K] the residual stream */
     float *q, *k, *v; /* [M][H*D], [M][G*D], [M][G*D] */
     float *attn_out;  /* [M][H*D] the output of attention */
+    float *state_out; /* [M][config_recurrent_width] in models that mix both; NULL in others */
     float *attn_gate; /* [M][H*D] its gates, in models that have them */
     float *latent;    /* [M][config_latent_width] of latent attention */
     /* [M][L*P] the per-layer inputs, and buffers for their parts, which are zero between steps */

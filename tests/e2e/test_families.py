@@ -22,7 +22,8 @@ FOLDERS = sorted(f"folders/{path.parent.name}" for path in VECTORS.glob("folders
 ENCODERS = sorted(f"encoders/{path.parent.name}" for path in VECTORS.glob("encoders/*/config.json"))
 ENCODER_FILES = sorted(f"encoders/{path.name}" for path in VECTORS.glob("encoders/*.gguf"))
 RECURRENT = tuple(  # only on the CPU; a prefix hit needs a state
-    model for name in ("lfm2", "lfm2_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next", "granite4_h", "granite4_h_moe") for model in (f"families/{name}.gguf", f"folders/{name}"))
+    model for name in ("lfm2", "lfm2_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next", "granite4_h", "granite4_h_moe",
+                        "bamba", "mamba2", "nemotron_h", "falcon_h1", "falcon_h1_norm") for model in (f"families/{name}.gguf", f"folders/{name}"))
 LATENT = [model for model in FILES + FOLDERS if re.search("deepseek|glm4_moe_lite|kimi", model)]  # only on the CPU
 N_TOGETHER = 12  # tokens of a request that runs with others
 equal = {}  # (kind, model): number of equal tokens

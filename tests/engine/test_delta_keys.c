@@ -38,6 +38,11 @@ static const struct {
     {FILE_OF("granite4_h"), "granitehybrid.ssm.time_step_rank", 2, "blk.0.ssm_in.weight"},
     {FILE_OF("granite4_h"), "granitehybrid.ssm.state_size", 300, "at most 256 numbers"},
     {FILE_OF("granite4_h"), "granitehybrid.ssm.inner_size", 0, "expected 1 to 1048576, found 0"},
+    {FILE_OF("mamba2"), "mamba2.ssm.group_count", 3, "groups must divide heads"},
+    {FILE_OF("mamba2"), "mamba2.ssm.inner_size", 128, "blk.0.ssm_in.weight"},
+    {FILE_OF("falcon_h1"), "falcon-h1.ssm.state_size", 300, "at most 256 numbers"},
+    {FILE_OF("falcon_h1"), "falcon-h1.ssm.group_count", 1, "blk.0.ssm_in.weight"},
+    {FILE_OF("nemotron_h"), "nemotron_h.ssm.conv_kernel", 9, "expected 2 to 8, found 9"},
     {FILE_OF("granite4_h_moe"), "granitehybrid.expert_used_count", 9, "expected 1 to 6, found 9"},
     {FILE_OF("qwen3_5_moe"), "qwen35moe.expert_used_count", 9, "expected 1 to 6, found 9"},
 };

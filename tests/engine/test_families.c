@@ -139,6 +139,14 @@ static const char *const models[] = {
     "folders/granite4_h",
     "families/granite4_h_moe.gguf",
     "folders/granite4_h_moe",
+    "folders/bamba",
+    "families/mamba2.gguf",
+    "folders/mamba2",
+    "families/nemotron_h.gguf",
+    "folders/nemotron_h",
+    "families/falcon_h1.gguf",
+    "folders/falcon_h1",
+    "folders/falcon_h1_norm",
     "folders/deepseek_v3",
     "folders/deepseek_v2",
     "folders/deepseek_v2_lite",
@@ -175,8 +183,8 @@ static const char *const models[] = {
 };
 enum {
     N_MODELS = sizeof models / sizeof *models,
-    N_ONE_RANK = 47,
-    N_RECURRENT = 14,
+    N_ONE_RANK = 55,
+    N_RECURRENT = 22,
     N_LATENT = 9,
     N_NARROW = 16,
     N_PACKED = 23

@@ -206,8 +206,7 @@ static void ask_model(struct request_set *set) {
     set->V = m->V;
     set->K = engine_hidden_size(engine);
     set->kv = (struct kv_config){
-        .L = m->L - config_recurrent_layers(m), .G = m->G, .D = m->D, .n_blocks = 1};
-    config_kv_heads(m, set->heads);
+        .L = config_kv_heads(m, set->heads), .G = m->G, .D = m->D, .n_blocks = 1};
     set->kv.heads = set->heads;
     set->has_states = config_recurrent_layers(m) > 0;
     set->state_bytes = (int64_t)config_recurrent_layers(m) * config_state_floats(m) * 4;

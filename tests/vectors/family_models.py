@@ -467,7 +467,47 @@ def granite4_h_moe():
                          mamba_n_heads=2, mamba_n_groups=1, mamba_d_state=20, mamba_d_conv=3, tie_word_embeddings=False)
 
 
-FAMILIES = {"granite4_h": granite4_h, "granite4_h_moe": granite4_h_moe, "deepseek_v3": deepseek_v3, "deepseek_v2": deepseek_v2, "deepseek_v2_lite": deepseek_v2_lite, "glm4_moe_lite": glm4_moe_lite,
+SPACE = {"mamba_n_heads": 4, "mamba_n_groups": 2, "mamba_d_state": 16, "mamba_chunk_size": 16, "rms_norm_eps": 1e-5, "pad_token_id": 0}
+MIXER = {"mamba_num_heads": 4, "mamba_head_dim": 16, "n_groups": 2, "ssm_state_size": 16, "chunk_size": 16, "layer_norm_epsilon": 1e-5,
+         "pad_token_id": 0}
+
+
+def bamba():
+    """Attention in one layer, which rotates half of a head."""
+    return transformers.BambaForCausalLM(transformers.BambaConfig(
+        num_hidden_layers=4, attn_layer_indices=[2], head_dim=16, **{**SMALL, **SPACE}))
+
+
+def mamba2():
+    return transformers.Mamba2ForCausalLM(transformers.Mamba2Config(
+        num_hidden_layers=3, hidden_size=32, num_heads=4, head_dim=16, state_size=16, n_groups=2, chunk_size=16, vocab_size=V,
+        bos_token_id=256, eos_token_id=256, pad_token_id=0))
+
+
+def nemotron_h_of(kinds, **more):
+    """kinds: a letter per layer, M for a state space, * for attention and - for an MLP."""
+    return transformers.NemotronHForCausalLM(transformers.NemotronHConfig(**{
+        **SMALL, **MIXER, "hybrid_override_pattern": kinds, "head_dim": 16, **more}))
+
+
+def nemotron_h():
+    return nemotron_h_of("M-*M-")
+
+
+def falcon_h1_of(**more):
+    """With a factor for each product."""
+    return transformers.FalconH1ForCausalLM(transformers.FalconH1Config(**{
+        **SMALL, **SPACE, "num_hidden_layers": 3, "mamba_d_ssm": 64, "mamba_d_head": 16, "mamba_norm_before_gate": False,
+        "mamba_rms_norm": True, "tie_word_embeddings": False, "embedding_multiplier": 1.5, "lm_head_multiplier": 0.7,
+        "mlp_multipliers": [0.8, 1.25], "key_multiplier": 0.6, "attention_in_multiplier": 1.2, "attention_out_multiplier": 0.9,
+        "ssm_multipliers": [0.7, 1.3, 0.8, 1.2, 0.9], "ssm_in_multiplier": 1.1, "ssm_out_multiplier": 0.6, **more}))
+
+
+def falcon_h1():
+    return falcon_h1_of()
+
+
+FAMILIES = {"mamba2": mamba2, "nemotron_h": nemotron_h, "falcon_h1": falcon_h1, "granite4_h": granite4_h, "granite4_h_moe": granite4_h_moe, "deepseek_v3": deepseek_v3, "deepseek_v2": deepseek_v2, "deepseek_v2_lite": deepseek_v2_lite, "glm4_moe_lite": glm4_moe_lite,
             "lfm2": lfm2, "lfm2_moe": lfm2_moe, "qwen3_5": qwen3_5, "qwen3_5_moe": qwen3_5_moe, "qwen3_next": qwen3_next, "falcon": falcon, "falcon_40b": falcon_40b, "gptneox": gptneox, "gptneox_sequential": gptneox_sequential,
             "qwen2_5_vl": qwen2_5_vl, "qwen3_vl": qwen3_vl, "qwen3_vl_moe": qwen3_vl_moe,
             "qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,

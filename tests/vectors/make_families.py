@@ -94,7 +94,7 @@ def greedy(model, prompt):
     ids, tokens = list(prompt), []
     scores = router_scores(model)
     c = text_config(model)
-    has_experts = hasattr(c, "num_experts_per_tok") and getattr(c, "num_local_experts", 1) > 0
+    has_experts = hasattr(c, "num_experts_per_tok") and getattr(c, "num_local_experts", 1) > 0 and c.model_type != "nemotron_h"
     routed = {"output_router_logits": True} if has_experts else {}
     with torch.no_grad():
         for _ in range(N_GREEDY):

@@ -19,6 +19,7 @@ from pathlib import Path
 import family_models
 import make_families
 import safetensors.torch
+import space_folders
 import tokenizers
 import torch
 import transformers
@@ -352,16 +353,6 @@ def kimi_k2():
         routed_scaling_factor=2.827, norm_topk_prob=True, rope_parameters=family_models.YARN, **latent))
 
 
-def granite4_h():
-    """Limits that steps reach, positions that rotate, and four groups."""
-    return family_models.granite4_h_of("ammma", position_embedding_type="rope", mamba_n_groups=4, mamba_d_state=12,
-                                       time_step_limit=(0.5, 0.9), tie_word_embeddings=False)
-
-
-def granite4_h_moe():
-    return family_models.granite4_h_of("amm", num_local_experts=4, num_experts_per_tok=2, intermediate_size=16, shared_intermediate_size=16)
-
-
 # ---- changes to a folder ------------------------------------------------------------------------------------
 
 def edit_json(path, edit):
@@ -676,8 +667,13 @@ FOLDERS = {
     "qwen3_5": (qwen3_5, torch.bfloat16, "1GB", finish_delta),
     "qwen3_5_moe": (qwen3_5_moe, torch.bfloat16, "1GB", finish_delta),
     "qwen3_next": (qwen3_next, torch.bfloat16, "1GB", finish_delta),
-    "granite4_h": (granite4_h, torch.bfloat16, "1GB", finish_granite4_h),
-    "granite4_h_moe": (granite4_h_moe, torch.bfloat16, "1GB", finish_granite4_h_moe),
+    "bamba": (family_models.bamba, torch.bfloat16, "1GB", None),
+    "mamba2": (space_folders.mamba2, torch.bfloat16, "1GB", None),
+    "nemotron_h": (space_folders.nemotron_h, torch.bfloat16, "1GB", None),
+    "falcon_h1": (space_folders.falcon_h1, torch.bfloat16, "1GB", None),
+    "falcon_h1_norm": (space_folders.falcon_h1_norm, torch.bfloat16, "1GB", None),
+    "granite4_h": (space_folders.granite4_h, torch.bfloat16, "1GB", finish_granite4_h),
+    "granite4_h_moe": (space_folders.granite4_h_moe, torch.bfloat16, "1GB", finish_granite4_h_moe),
     "llama": (llama, torch.float32, "60KB", finish_llama),
     "mistral": (mistral, torch.bfloat16, "1GB", None),
     "ministral3": (ministral3, torch.bfloat16, "1GB", finish_ministral3),

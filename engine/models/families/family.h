@@ -13,6 +13,7 @@ enum position_kind {
     POSITIONS_ROPE_HALVES,
     POSITIONS_LEARNED, /* rows added to the token's row */
     POSITIONS_ALIBI,   /* scores that fall with the distance */
+    POSITIONS_NONE,    /* only the order of a state's rows, and the mask, tell positions apart */
 };
 
 enum window_kind {
@@ -103,10 +104,13 @@ struct model_family {
     int head_size;
     int taps;               /* usual length of its short convolutions; 0: it has none */
     enum state_kind states; /* what its recurrent layers keep beside them */
-    bool tiles_heads;       /* GGUF files tile the value heads of these */
-    bool may_not_rotate;    /* a GGUF file may turn positions off */
-    bool has_latents;       /* latent attention */
-    bool by_sigmoid;        /* experts are chosen and weighed by sigmoids; see struct experts */
+    /* see struct model_config */
+    bool mixes_both, lacks_attention;
+    bool has_single_parts; /* a layer has attention, a state or an MLP */
+    bool tiles_heads;      /* GGUF files tile the value heads of these */
+    bool may_not_rotate;   /* a GGUF file may turn positions off */
+    bool has_latents;      /* latent attention */
+    bool by_sigmoid;       /* experts are chosen and weighed by sigmoids; see struct experts */
     bool ties; /* the head is the embedding if config.json lacks "tie_word_embeddings" */
     struct folder_style folder;
     /* The last step of reading a config: computes values that depend on several keys, and refuses
@@ -219,6 +223,8 @@ extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gp
     model_granite4_experts, model_phi, model_falcon, model_gptneox, model_arcee, model_nemotron,
     model_hunyuan, model_apertus, model_lfm2, model_lfm2_moe, model_qwen3next, model_qwen35,
     model_qwen35moe;
+extern const struct model_family model_bamba, model_mamba2, model_nemotron_h,
+    model_falcon_h1; /* recurrent.c */
 extern const struct model_family model_deepseek2, model_deepseek_v2, model_deepseek_v3,
     model_glm4_moe_lite; /* deepseek.c */
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,

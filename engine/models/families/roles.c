@@ -411,7 +411,10 @@ bool config_may_have_in(const struct model_config *config, enum role role, int l
     if (layer < 0) return true;
     bool is_of_conv = role >= ROLE_CONV_IN && role <= ROLE_STATE_OUT,
          is_of_heads = role >= ROLE_Q && role <= ROLE_SINKS;
-    if (config->layer[layer].is_recurrent ? is_of_heads : is_of_conv) return false;
+    if (is_of_heads && !config_attends(config, layer)) return false;
+    if (is_of_conv && !config->layer[layer].is_recurrent) return false;
+    if (role == ROLE_STATE_NORM && config->state.lacks_norm) return false;
+    if (is_of_mlp && config->layer[layer].lacks_mlp) return false;
     if (role == ROLE_V && config->layer[layer].values_are_keys) return false;
     if (role == ROLE_ATTN_NORM && layer == 0 && config->first_lacks_norm) return false;
     if (!config->experts.is_used || config->experts.beside_mlp) return true;

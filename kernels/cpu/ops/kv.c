@@ -134,7 +134,8 @@ size_t kv_token_bytes(const struct kv_config *config) {
 
 /* Checks that all sizes are valid. */
 static enum status check(const struct kv_config *config, struct err *err) {
-    bool positive = config->L > 0 && config->n_blocks > 0 && config->block_size > 0;
+    bool positive = config->L + config->n_states > 0 && config->L >= 0 && config->n_blocks > 0 &&
+                    config->block_size > 0;
     if (!bytes_of(config->dtype))
         return err_set(err, STATUS_USAGE, "kv-cache-dtype",
                        "the cache holds int16, q8_0, float16 or float32");
@@ -175,7 +176,7 @@ enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_
     if (status) return status;
     struct kv_cache *cache = mem_calloc(1, sizeof *cache);
     cache->config = *config;
-    cache->layer = mem_calloc((size_t)config->L, sizeof *cache->layer);
+    cache->layer = mem_calloc((size_t)config->L + 1, sizeof *cache->layer); /* L may be 0 */
     if (!sort_layers(cache, cache->layer))
         status = err_set(err, STATUS_USAGE, NULL,
                          "a key-value cache has layers of at most %d kinds", MAX_KV_KINDS);

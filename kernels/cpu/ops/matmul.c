@@ -346,7 +346,7 @@ void op_mlp(struct backend *b, float *sum, const float *x, const struct norm *no
     assert(!gated || (first->N == up->N && first->K == up->K && !mlp->times));
     assert(gated || !mlp->gate.w || mlp->times);
     assert(mlp->activation != ACTIVATION_XIELU || !mlp->gate.w);
-    assert(mlp->gate.scale == 0 && mlp->up.scale == 0);
+    assert(mlp->up.scale == 0);
     assert(first->N == down->K && down->N == first->K);
     assert(M <= cpu->max_rows && first->K <= cpu->max_k);
     struct job job = {.cpu = cpu,
