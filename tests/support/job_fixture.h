@@ -76,6 +76,17 @@ void scheduler_stats(struct scheduler *scheduler, struct scheduler_stats *out) {
     *out = (struct scheduler_stats){0};
 }
 
+void scheduler_set_weights(struct scheduler *scheduler, const int *weights, int n) {
+    (void)scheduler;
+    (void)weights;
+    (void)n;
+}
+
+int scheduler_retry_s(struct scheduler *scheduler) {
+    (void)scheduler;
+    return 1;
+}
+
 void fingerprint_make(struct fingerprint *out, const struct options *options,
                       const struct engine *engine, const char *model_name) {
     (void)options;
