@@ -19,6 +19,7 @@ struct Suite {
     int n, run, failed;
     void (*setup[MAX_FIXTURES])(void), (*teardown[MAX_FIXTURES])(void);
     int n_fixtures;
+    void (*before)(void), (*after)(void); /* each test, or NULL */
     jmp_buf leave;
 };
 static struct Suite the_suite;
@@ -56,6 +57,13 @@ void tcase_add_unchecked_fixture(TCase *cases, void (*setup)(void), void (*teard
     the_suite.teardown[the_suite.n_fixtures++] = teardown;
 }
 
+void tcase_add_checked_fixture(TCase *cases, void (*setup)(void), void (*teardown)(void)) {
+    (void)cases;
+    if (the_suite.before || the_suite.after) abort();
+    the_suite.before = setup;
+    the_suite.after = teardown;
+}
+
 void tcase_add_loop_test(TCase *cases, const TTest *test, int from, int to) {
     (void)cases;
     if (the_suite.n == MAX_TESTS) abort();
@@ -82,13 +90,15 @@ static void run_test(Suite *suite, const TTest *test, int i) {
     printf("%s:%d ", test->name, i);
     fflush(stdout);
     suite->run++;
+    if (suite->before) suite->before();
     if (setjmp(suite->leave)) {
         suite->failed++;
-        return;
+    } else {
+        test->run(i);
+        printf("passed in %.2f s\n", seconds() - start);
+        fflush(stdout);
     }
-    test->run(i);
-    printf("passed in %.2f s\n", seconds() - start);
-    fflush(stdout);
+    if (suite->after) suite->after();
 }
 
 /* Calls fixtures. Returns false if one of them fails. */
