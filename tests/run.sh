@@ -221,7 +221,7 @@ asan_slow() {
     ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 unit asan_emulated --label-regex cuda
 }
 
-# The suites and programs for a GPU compile, about 40 runs of nvcc; and the three slowest race-checked suites.
+# The suites and programs for a GPU compile, about 40 runs of nvcc; and the slowest race-checked suites.
 gpu_programs() {
     docker/build.sh release "$jobs"
     unit release --label-regex soak

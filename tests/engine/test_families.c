@@ -1,7 +1,7 @@
 /* Each family on a tiny random model, as a GGUF file and as a folder: transformers' tokens and
  * logprobs in float32 (tests/vectors/make_families.py, make_folders.py), on all CPU paths; the same
  * bytes on all paths and for any division of a sequence into steps; and the same tokens if two
- * ranks share the model. */
+ * ranks share the model. ctest label: slow */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* How the work to compile grows with grammars, for families of grammars of n parts. Twice the parts
  * are a bit more than twice the work, as n log n is, and never four times. No text of the allowed
- * size takes more than twice the time limit, where time is work. */
+ * size takes more than twice the time limit, where time is work.
+ * ctest label: slow */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -28,7 +28,7 @@ void suite_add_tcase(Suite *suite, TCase *cases);
 void tcase_set_timeout(TCase *cases, double seconds);
 /* The fixtures of the suite: before its first test and after its last. */
 void tcase_add_unchecked_fixture(TCase *cases, void (*setup)(void), void (*teardown)(void));
-/* The fixture of each test, also of one that failed. A suite has at most one, which may not fail. */
+/* The fixture of each test, also of one that failed. A suite has at most one; it may not fail. */
 void tcase_add_checked_fixture(TCase *cases, void (*setup)(void), void (*teardown)(void));
 void tcase_add_test(TCase *cases, const TTest *test);
 void tcase_add_loop_test(TCase *cases, const TTest *test, int from, int to);
