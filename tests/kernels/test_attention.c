@@ -1,6 +1,6 @@
 /* Attention over the paged cache: compared with double precision, and the same bytes on every path,
  * for any division of the context into steps, any order of its blocks, any other sequences in the
- * batch and any number of threads. */
+ * batch and any number of threads. ctest label: slow */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
