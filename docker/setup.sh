@@ -10,7 +10,11 @@ libsodium-dev libcurl4-openssl-dev libssl-dev libzmq3-dev libmsgpack-dev libhire
 python3 python3-venv python3-pip"
 for need in "$@"; do
     case $need in
-    test) packages="$packages g++ wrk systemd redis-server kubernetes-client" ;;
+    test)
+        packages="$packages g++ wrk systemd redis-server"
+        # Another package's kubectl serves as well, and Debian's cannot be installed beside it.
+        command -v kubectl >/dev/null || packages="$packages kubernetes-client"
+        ;;
     fuzz) packages="$packages clang libclang-rt-14-dev" ;;
     format) packages="$packages clang-format" ;;
     browser) packages="$packages chromium fonts-dejavu-core" ;;
