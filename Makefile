@@ -34,7 +34,7 @@ help:
 	@echo "make clients        run the server with a browser and programs of others, and write docs/compatibility.md (fetches about 7 GB)"
 	@echo "make format         format the C files"
 	@echo "make readme         write the option table into docs/options.md"
-	@echo "make fresh-machine  check make run and make test on a bare Debian 12 (as root)"
+	@echo "make fresh-machine  check make run and make test on a bare Debian 12 (as root; STAGES=run skips the tests)"
 	@echo "make clean          remove build/"
 
 deps:
@@ -154,7 +154,7 @@ readme: deps
 	    -e '/<!-- options -->/r build/options.md' docs/options.md
 
 fresh-machine:
-	@docker/fresh_machine.sh
+	@docker/fresh_machine.sh $(STAGES)
 
 clean:
 	rm -rf build
