@@ -100,6 +100,7 @@ SUITES = {
     "server/": ["server_lanes", "server_lifecycle", "server_supervisor", "server_departures", "server_routes", "server_answers"],
     "server/app/auth.c": ["server_keys", "server_route_rules"],
     "server/app/metrics.c": ["server_metrics"],
+    "server/app/promised/": ["server_stored"],
     "server/commands/": ["server_history", "server_progress", "server_batch", "server_options"],
     "server/decisions/": ["server_decisions"],
     "server/endpoints/": ["server_metrics", "server_routes", "server_keys", "server_route_rules", "server_proxies",

@@ -32,7 +32,7 @@ struct app;
 struct adapters; /* adapters.h */
 struct grammar_store;
 struct live;     /* endpoints/live.c */
-struct promises; /* promised.h */
+struct promises; /* promised/promised.h */
 struct reload;   /* commands/reload.c */
 
 /* ---- routes --------------------------------------------------------------------------------- */

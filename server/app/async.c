@@ -13,7 +13,7 @@
  * A request in a lane is cancelled if its client leaves or the server ends. If it waits there, it
  * leaves the lane immediately, else at its next check of `cancelled`. `done` follows in both cases.
  *
- * Two kinds of requests are exceptions: one that is alone computes a promise (promised.h) and has
+ * Two kinds of requests are exceptions: one that is alone computes a promise (promised/) and has
  * no client; a reader of a promise (async_attach) needs no worker.
  *
  * References are held by the lane until `done` has returned, by HTTP until the request is released,

@@ -11,7 +11,7 @@
 #include <xxhash.h>
 
 #include "server/app/adapters.h"
-#include "server/app/promised.h"
+#include "server/app/promised/promised.h"
 #include "server/commands/commands.h"
 #include "server/endpoints/endpoints.h"
 #include "server/fingerprint/fingerprint.h"

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "server/app/promised.h"
+#include "server/app/promised/promised.h"
 #include "server/endpoints/endpoints.h"
 
 #define STORED_PATH "/v1/responses/"

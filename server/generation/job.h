@@ -323,7 +323,7 @@ void job_use_past_seeds(struct generation_job *job);
 
 /* ---- reply.c: HTTP requests that generate --------------------------------------------------- */
 
-/* Computes promises of an earlier process, and ends computations, for server/app/promised.h. */
+/* Computes promises of an earlier process, and ends computations, for server/app/promised. */
 extern const struct promise_runner reply_promises;
 
 /* Starts a complete request: parses and tokenises it on a worker, submits it, and answers as tokens

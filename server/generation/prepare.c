@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/app/promised.h"
+#include "server/app/promised/promised.h"
 #include "server/generation/job.h"
 #include "server/generation/prompt.h"
 #include "server/json/json.h"

@@ -3,7 +3,7 @@
 #ifndef PENSTOCK_SERVER_REPLY_H
 #define PENSTOCK_SERVER_REPLY_H
 
-#include "server/app/promised.h"
+#include "server/app/promised/promised.h"
 #include "server/generation/job.h"
 
 struct reply {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/app/promised.h"
+#include "server/app/promised/promised.h"
 #include "server/responses/internal.h"
 #include "support/request_reader.h"
 #include "support/suite_main.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "server/apis/apis.h"
-#include "server/app/promised.h"
+#include "server/app/promised/promised.h"
 
 struct fetch {
     struct async_request async; /* must be first: http_request.app points here */

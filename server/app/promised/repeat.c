@@ -3,7 +3,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "server/app/promised.h"
+#include "server/app/promised/promised.h"
 
 /* The hash of a request's path and body. */
 static void hash_request(const struct http_request *http, const struct api *api,

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "config/json.h"
-#include "server/app/promised.h"
+#include "server/app/promised/promised.h"
 
 /* An earlier answer while it is read. */
 struct earlier {

@@ -15,7 +15,7 @@
  * answer cannot be written, the promise stays unfinished in the journal; the next process computes
  * it again.
  */
-#include "server/app/promised.h"
+#include "server/app/promised/promised.h"
 
 #include <assert.h>
 #include <string.h>
