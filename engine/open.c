@@ -13,6 +13,7 @@
 #include "engine/adapters/adapters.h"
 #include "engine/internal.h"
 #include "engine/memory/device.h"
+#include "engine/models/load/load.h"
 #include "engine/quantise/quantise.h"
 
 /* ---- stages --------------------------------------------------------------------------------- */

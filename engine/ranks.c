@@ -18,6 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/models/load/load.h"
+
 struct rank {
     struct ranks *all;
     pthread_t thread;

@@ -57,7 +57,7 @@ SUITES = {
     "engine/inspect.c": ["engine_inspect"],
     "engine/memory/": ["engine_memory_plan", "engine_memory_windows"],
     "engine/models/": ["engine_families", "engine_hf_config", "engine_gguf_config", "engine_folder_broken", "engine_tiny_model"],
-    "engine/models/load_check.c": ["engine_scales_broken"],
+    "engine/models/load/load_check.c": ["engine_scales_broken"],
     "engine/models/shard.c": ["engine_shard", "engine_families"],
     "engine/open_draft.c": ["engine_draft_engine"],
     "engine/quantise/": ["engine_quantised_type", "kernels_quantise"],

@@ -201,7 +201,7 @@ struct model_config {
     float embedding_scale;          /* factor of the tokens' rows */
     float residual_scale;           /* factor of each branch's output */
     float logit_scale;              /* factor of logits */
-    float query_beta;               /* for scales of queries by position (load.c); 0: off */
+    float query_beta;               /* for scales of queries by position; 0: off */
     float attention_scale;          /* score = scale * q . k */
     float attention_cap;            /* of scores; 0: off */
     float logit_cap;                /* of logits; 0: off */

@@ -10,6 +10,7 @@
 
 #include "engine/convert/convert.h"
 #include "engine/convert/part_file.h"
+#include "engine/models/load/load.h"
 #include "engine/quantise/quantise.h"
 
 enum { PART_BYTES = 16 << 20, RELEASE_BYTES = 64 << 20 };

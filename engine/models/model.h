@@ -1,7 +1,7 @@
 /* A model: its weights in the backend's layout and its forward pass. The public header of
  * engine/models/.
  *
- * A model's tensors are arrays over roles (roles.h) in every family. load.c fills them from the
+ * A model's tensors are arrays over roles (roles.h) in every family. load/ fills them from the
  * file's tensors, forward.c runs them with the op table. Shapes use the letters of kernels.h. If
  * several ranks compute one model, H, G and F are a rank's share (shard.h).
  */
@@ -44,11 +44,6 @@ void rope_frequencies(float *inv_freq, const struct rope_config *rope, const flo
 /* Writes factors[D_rope / 2], the divisors of a model's frequencies up to its original context
  * length. A GGUF file may have them as a tensor. */
 void rope_factors(float *factors, const struct rope_config *rope);
-
-/* Copies N rows of K out of columns that are `column` numbers long; row n is entry n * step of each
- * column. A number has `size` bytes. Tiles keep both sides in the cache. */
-void turn_rows(char *rows, const char *from, size_t N, size_t K, size_t column, size_t step,
-               size_t size);
 
 /* The tensors of one layer, or those outside the layers. NULL: the tensor does not exist, or not on
  * this rank. */
@@ -135,12 +130,6 @@ struct model {
     size_t unreleased_bytes;
 };
 
-/* Loads all weights and allocates the activation buffers. In `model`, only config, shard and
- * backend are set; the rest is zero. After a failure the caller still closes it. */
-enum status model_load(struct model *model, const struct weights *weights,
-                       const struct engine_config *settings, struct err *err);
-void model_close(struct model *model);
-
 /* Runs one pass: fills act.logits and act.hidden of rank 0. */
 void model_forward(struct model *model, const struct step *step, struct kv_cache *cache);
 
@@ -171,9 +160,5 @@ const struct model_family *model_family_called(const char *name);
 
 /* Returns the head's matrix, which is the token embedding if the two are tied. Only on rank 0. */
 struct matrix *model_head(const struct model *model);
-
-/* Returns the bytes of all activation buffers for these numbers of rows and logit rows, for the
- * memory plan. */
-int64_t activations_bytes(const struct model *model, int max_rows, int max_logit_rows);
 
 #endif

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/models/model.h"
+#include "engine/models/load/load.h"
 #include "support/suite_main.h"
 #include "support/tiny_model.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "engine/internal.h"
-#include "engine/models/weight_index.h"
+#include "engine/models/load/weight_index.h"
 #include "support/suite_main.h"
 #include "support/tiny_model.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/models/weight_index.h"
+#include "engine/models/load/weight_index.h"
 #include "support/hf_config_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

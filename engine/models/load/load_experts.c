@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/models/load.h"
+#include "engine/models/load/internal.h"
+#include "engine/models/load/load.h"
 #include "engine/quantise/quantise.h"
 
 void turn_rows(char *rows, const char *from, size_t N, size_t K, size_t column, size_t step,

@@ -7,8 +7,9 @@
 
 #include "engine/memory/device.h"
 #include "engine/models/dummy.h"
-#include "engine/models/load.h"
-#include "engine/models/weight_cache.h"
+#include "engine/models/load/internal.h"
+#include "engine/models/load/load.h"
+#include "engine/models/load/weight_cache.h"
 #include "engine/quantise/quantise.h"
 
 /* Releasing pages interrupts every processor that maps them, so many are released together. */
@@ -258,60 +259,6 @@ static enum status load_tensors(const struct loader *l, struct tensors *out, int
     return status;
 }
 
-/* ---- rotary positions ----------------------------------------------------------------------- */
-
-/* Returns the role of the tensor by which frequencies are divided, or N_ROLES. */
-static enum role factors_role(const struct model_config *m, int length) {
-    if (config_has(m, ROLE_ROPE_FACTORS)) return ROLE_ROPE_FACTORS;
-    if (m->rope.stretch.kind != ROPE_LONG || m->rope.stretch.n_factors > 0) return N_ROLES;
-    return length > m->rope.stretch.original_context ? ROLE_ROPE_LONG : ROLE_ROPE_SHORT;
-}
-
-/* Reads the file's factors. They must be finite and positive: frequencies are divided by them. */
-static enum status read_factors(const struct loader *l, const struct weight *weight, float *factors,
-                                int n) {
-    dequantise(weight->type, weight->data, factors, (size_t)n);
-    for (int i = 0; i < n; i++)
-        if (!(factors[i] > 0 && isfinite(factors[i])))
-            return err_set(l->err, STATUS_BAD_FILE, weight->name,
-                           "tensor %s: number %d is %g; finite numbers above 0 were expected",
-                           weight->name, i, (double)factors[i]);
-    return STATUS_OK;
-}
-
-/* Loads the frequencies of one kind of layer, divided by the file's factors if it has a tensor of
- * them. */
-static enum status load_frequencies(const struct loader *l, const struct rope_config *rope,
-                                    enum role role, int length, float **out) {
-    const struct weight *weight = NULL;
-    int n = rope->D_rope / 2;
-    enum status status = STATUS_OK;
-    if (n == 0) return STATUS_OK;
-    if (role != N_ROLES)
-        status = weights_vector(l->weights, role_info(role)->gguf, n, &weight, l->err);
-    if (status) return status;
-    float *factors = mem_alloc((size_t)n * sizeof *factors);
-    float *inv_freq = mem_alloc((size_t)n * sizeof *inv_freq);
-    for (int i = 0; i < n; i++) factors[i] = 1; /* random tensors have NULL data */
-    if (weight && !l->settings->dummy) status = read_factors(l, weight, factors, n);
-    if (!status) rope_frequencies(inv_freq, rope, weight ? factors : NULL, length);
-    if (!status) status = load_floats(l->model, inv_freq, n, out, l->err);
-    mem_free(inv_freq);
-    mem_free(factors);
-    return status;
-}
-
-static enum status load_all_frequencies(const struct loader *l) {
-    struct model *model = l->model;
-    const struct model_config *m = &model->config;
-    int length = l->settings->max_model_len ? l->settings->max_model_len : m->context_length;
-    enum role role = factors_role(m, length);
-    enum status status = load_frequencies(l, &m->rope, role, length, &model->inv_freq);
-    if (!status && m->window_rotation != WINDOW_ROPE_SAME)
-        status = load_frequencies(l, &m->window_rope, N_ROLES, length, &model->window_inv_freq);
-    return status;
-}
-
 /* Loads the factors that multiply the stream after each layer. */
 static enum status load_layer_scales(const struct loader *l) {
     struct model *model = l->model;
@@ -425,7 +372,7 @@ static enum status load_all(const struct loader *l) {
     const struct engine_config *settings = l->settings;
     int L = model->config.L;
     enum status status = load_tensors(l, &model->ends, -1);
-    if (!status) status = load_all_frequencies(l);
+    if (!status) status = load_frequencies(l);
     if (!status) status = load_query_scales(l);
     if (!status) status = load_layer_scales(l);
     if (!status) status = load_ones(l);

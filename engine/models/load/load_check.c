@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <stdatomic.h>
 
-#include "engine/models/load.h"
+#include "engine/models/load/internal.h"
 
 enum { PIECE_BLOCKS = 8192 };
 

@@ -16,7 +16,7 @@
  * the model is replaced in the meantime, the cache file would have the stamp of one model and the
  * weights of another.
  */
-#include "engine/models/weight_cache.h"
+#include "engine/models/load/weight_cache.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -28,7 +28,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "engine/models/weight_index.h"
+#include "engine/models/load/weight_index.h"
 
 /* ---- names ---------------------------------------------------------------------------------- */
 

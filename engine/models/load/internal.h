@@ -1,7 +1,7 @@
-/* load: functions for loading the tensors of a model. Folder-internal; on the thread that opens the
+/* Functions for loading the tensors of a model. Folder-internal; on the thread that opens the
  * model. Statuses are those of model_load; the message goes to loader.err. */
-#ifndef PENSTOCK_ENGINE_LOAD_H
-#define PENSTOCK_ENGINE_LOAD_H
+#ifndef PENSTOCK_ENGINE_LOAD_INTERNAL_H
+#define PENSTOCK_ENGINE_LOAD_INTERNAL_H
 
 #include "engine/models/model.h"
 
@@ -43,9 +43,13 @@ enum status load_latents(const struct loader *l, struct tensors *out, enum role 
 enum status load_floats(struct model *model, const float *values, int n, float **out,
                         struct err *err);
 
-/* rope.c: loads the scales of queries, 1 + beta * log(1 + i) for positions in the i-th
- * stretch, each as long as the original context (Llama 4: Meta 2025); and the slopes of the rank's
- * heads, for ALiBi. */
+/* Loads the frequencies of rotary positions, divided by the file's factors if it has a tensor of
+ * them. */
+enum status load_frequencies(const struct loader *l);
+
+/* Loads the scales of queries, 1 + beta * log(1 + i) for positions in the i-th stretch, each as
+ * long as the original context (Llama 4: Meta 2025); and the slopes of the rank's heads, for ALiBi.
+ */
 enum status load_query_scales(const struct loader *l);
 enum status load_slopes(const struct loader *l);
 

@@ -1,4 +1,4 @@
-#include "engine/models/weight_index.h"
+#include "engine/models/load/weight_index.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,0 +1,30 @@
+/* Loads a model: copies the tensors of its file, or this rank's part of them, into the backend's
+ * layout. The public header of engine/models/load/, on the thread that opens the model.
+ *
+ *   load.c          each role's tensor, the activation buffers, closing
+ *   load_experts.c  tensors whose layout in files is another one
+ *   positions.c     numbers of positions
+ *   load_check.c    the scales of quantised blocks
+ *   weight_cache.c  the file of --weight-cache, whose index is weight_index.c
+ */
+#ifndef PENSTOCK_ENGINE_LOAD_H
+#define PENSTOCK_ENGINE_LOAD_H
+
+#include "engine/models/model.h"
+
+/* Loads all weights and allocates the activation buffers. In `model`, only config, shard and
+ * backend are set; the rest is zero. After a failure the caller still closes it. */
+enum status model_load(struct model *model, const struct weights *weights,
+                       const struct engine_config *settings, struct err *err);
+void model_close(struct model *model);
+
+/* Returns the bytes of all activation buffers for these numbers of rows and logit rows, for the
+ * memory plan. */
+int64_t activations_bytes(const struct model *model, int max_rows, int max_logit_rows);
+
+/* Copies N rows of K out of columns that are `column` numbers long; row n is entry n * step of each
+ * column. A number has `size` bytes. Tiles keep both sides in the cache. */
+void turn_rows(char *rows, const char *from, size_t N, size_t K, size_t column, size_t step,
+               size_t size);
+
+#endif
