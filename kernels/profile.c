@@ -50,6 +50,7 @@ static void read_stamps(struct backend *b, uint64_t until) {
 static void set_stamp(struct backend *b, enum op op) {
     struct op_times *t = b->times;
     if (t->next - t->first >= N_STAMPS - 1) read_stamps(b, t->first + N_STAMPS / 2);
+    assert(t->next - t->first < N_STAMPS - 1);
     t->before[t->next % N_STAMPS] = (uint8_t)op;
     b->timers->stamp(b, (int)(t->next++ % N_STAMPS));
 }
@@ -100,6 +101,7 @@ void step_copied(struct backend *b) {
 }
 
 void step_fetch(struct backend *b, int number, void *host, const void *device, size_t bytes) {
+    assert(number >= 0 && number < MAX_IN_FLIGHT);
     if (b->times && b->times->only_steps) mark(b, OP_STEP);
     TIME_OP(b, OP_DOWNLOAD, memory->fetch(b, number, host, device, bytes));
     if (b->ranges) b->ranges->pop(); /* the step's range, opened by step_run */
@@ -107,6 +109,7 @@ void step_fetch(struct backend *b, int number, void *host, const void *device, s
 
 /* Waiting does not count as device time. */
 void step_await(struct backend *b, int number) {
+    assert(number >= 0 && number < MAX_IN_FLIGHT);
     if (b->timers)
         b->memory->await(b, number);
     else

@@ -1,4 +1,6 @@
 /* The arrays of a step, for those that make steps without a scheduler. */
+#include <assert.h>
+
 #include "kernels/kernels.h"
 
 static int32_t *step_numbers(size_t n) {
@@ -7,6 +9,7 @@ static int32_t *step_numbers(size_t n) {
 
 void step_arrays_alloc(struct step_arrays *arrays, struct step *step, int rows, int seqs,
                        int table_stride, bool has_windows) {
+    assert(rows > 0 && seqs > 0 && table_stride >= 0);
     const size_t M = (size_t)rows, S = (size_t)seqs, n_blocks = S * (size_t)table_stride;
     *arrays = (struct step_arrays){.token = step_numbers(M),
                                    .position = step_numbers(M),

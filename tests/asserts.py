@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Checks docs/asserts.md, the table of the asserts whose conditions depend on data from outside.
+"""Checks that every room has asserts, and docs/asserts.md, the table of the asserts whose conditions depend on data from outside.
 
-    tests/asserts.py            fails if a row names a function that does not exist or has no assert, or if the number of asserts
-                                of a file that reads outside data is not the one in tests/asserts.txt
+    tests/asserts.py            fails if a room has fewer asserts per function than MIN_ROOM, or the product fewer than MIN_ALL; if a row
+                                names a function that does not exist or has no assert; or if the number of asserts of a file
+                                that reads outside data is not the one in tests/asserts.txt
     tests/asserts.py --update   writes tests/asserts.txt: look at the new asserts first, and add the rows that they need
     tests/asserts.py --self-test
 """
 import argparse
+import collections
 import pathlib
 import re
 import sys
@@ -17,6 +19,7 @@ import house  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE, COUNTS = "docs/asserts.md", "tests/asserts.txt"
+MIN_ALL, MIN_ROOM = 0.2, 0.05  # asserts per function
 
 # The folders that read data from outside.
 READERS = ("config/", "engine/files/", "engine/grammar/build/", "engine/grammar/read/", "engine/grammar/schema/", "engine/text/",
@@ -56,10 +59,22 @@ def count_findings(sources, known):
     yield from (f"{COUNTS}: {path} lost its asserts: run tests/asserts.py --update" for path in sorted(gone))
 
 
+def share_findings(sources):
+    functions, asserts = collections.Counter(), collections.Counter()
+    for path, source in sources.items():
+        for part in ("the product", path.rpartition("/")[0]):
+            functions[part] += len(source.functions)
+            asserts[part] += len(asserts_of(source))
+    for part, n in sorted(functions.items()):
+        least = MIN_ALL if part == "the product" else MIN_ROOM
+        if asserts[part] < least * n:
+            yield f"{part}: {asserts[part]} asserts in {n} functions; at least {least} per function are expected"
+
+
 def findings_in(root):
     sources = house.House(root).sources
     page, known = (pathlib.Path(root, path).read_text(encoding="utf-8") for path in (PAGE, COUNTS))
-    return [*row_findings(sources, page), *count_findings(sources, known)]
+    return [*share_findings(sources), *row_findings(sources, page), *count_findings(sources, known)]
 
 
 def self_test():
@@ -67,10 +82,12 @@ def self_test():
     row = "| `config/a.c` `{}` | `a > 0` | `g` checks it |\n"
     cases = [(row.format("f"), "1 config/a.c\n", None), (row.format("g"), "1 config/a.c\n", "g in config/a.c has no assert"),
              (row.format("h"), "1 config/a.c\n", "has no function h"), ("", "2 config/a.c\n", "now 1 asserts in config/a.c"),
-             ("", "1 config/a.c\n1 config/b.c\n", "config/b.c lost its asserts")]
-    for page, known, words in cases:
+             ("", "1 config/a.c\n1 config/b.c\n", "config/b.c lost its asserts"),
+             ("", "1 config/a.c\n", "engine: 0 asserts in 1 functions", {"engine/a.c": "int h(void) {\n    return 0;\n}\n"}),
+             ("", "1 config/a.c\n", "the product: 1 asserts in 6 functions", {"config/b.c": "int h(void) {\n}\n" * 4})]
+    for page, known, words, *more in cases:
         with tempfile.TemporaryDirectory() as root:
-            for path, text in (("config/a.c", code), (PAGE, page), (COUNTS, known)):
+            for path, text in (("config/a.c", code), (PAGE, page), (COUNTS, known), *(more[0] if more else {}).items()):
                 pathlib.Path(root, path).parent.mkdir(exist_ok=True)
                 pathlib.Path(root, path).write_text(text, encoding="utf-8")
             found = findings_in(root)

@@ -55,7 +55,7 @@ SUITES = {
                         "engine_grammar_bounds", "engine_grammar_hostile"],
     "engine/grammar/run/search.c": ["server_stop_regex", "engine_grammar"],
     "engine/inspect.c": ["engine_inspect"],
-    "engine/memory/": ["engine_memory_plan", "engine_memory_windows"],
+    "engine/memory/": ["engine_memory_plan", "engine_memory_windows", "engine_memory_machine"],
     "engine/models/": ["engine_families", "engine_hf_config", "engine_gguf_config", "engine_folder_broken", "engine_tiny_model"],
     "engine/models/load/load_check.c": ["engine_scales_broken"],
     "engine/models/shard.c": ["engine_shard", "engine_families"],

@@ -264,6 +264,7 @@ static inline int config_kv_layer(const struct model_config *config, int layer) 
 
 /* The number of recurrent layers. */
 static inline int config_recurrent_layers(const struct model_config *config) {
+    assert(config->L > 0);
     const struct layer_config *last = &config->layer[config->L - 1];
     return last->n_recurrent + last->is_recurrent;
 }

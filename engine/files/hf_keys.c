@@ -1,5 +1,6 @@
 #include "engine/files/hf_keys.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -85,6 +86,7 @@ const struct json *key_value(const struct json *object, const char *keys) {
     for (const char *key = keys; *key; key += strspn(key, "|")) {
         char one[64];
         int length = (int)strcspn(key, "|");
+        assert(length > 0 && length < (int)sizeof one);
         snprintf(one, sizeof one, "%.*s", length, key);
         const struct json *value = json_member(object, one);
         if (value && !json_is(value, JSON_NULL)) return value;
@@ -95,6 +97,7 @@ const struct json *key_value(const struct json *object, const char *keys) {
 
 /* Returns the first of the keys, which is the usual one. */
 static const char *usual_key(const char *keys, char out[64]) {
+    assert(*keys && strcspn(keys, "|") < 64);
     snprintf(out, 64, "%.*s", (int)strcspn(keys, "|"), keys);
     return out;
 }

@@ -1,4 +1,5 @@
 /* Finds the files of a folder's weights and lists their tensors. */
+#include <assert.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,6 +78,7 @@ static enum status read_index(struct shards *shards, const char *folder, struct 
     enum status status = hf_file_read(&shards->index, shards->path, MAX_INDEX_BYTES, err);
     if (status) return status;
     const struct json *map = key_value(shards->index, "weight_map");
+    assert(!shards->numbers.entry && shards->n == 0);
     name_index_init(&shards->numbers, MAX_SHARDS);
     if (!json_is(map, JSON_OBJECT) || map->n_children == 0)
         status = err_set(err, STATUS_BAD_FILE, "weight_map",
@@ -150,6 +152,7 @@ static enum status refuse_folder(const char *folder, struct err *err) {
 static enum status open_shards(struct hf_config *hf, const struct shards *shards, int *n_tensors,
                                struct err *err) {
     enum status status = STATUS_OK;
+    assert(shards->n > 0 && !hf->shard && hf->n_shards == 0);
     hf->shard = mem_calloc((size_t)shards->n, sizeof *hf->shard);
     while (hf->n_shards < shards->n && !status) {
         struct safetensors *shard = &hf->shard[hf->n_shards];
@@ -188,6 +191,7 @@ static enum status list_shards(struct hf_config *hf, const struct shards *shards
     enum status status = STATUS_OK;
     int *first = mem_calloc((size_t)shards->n + 1, sizeof *first);
     int n_computed = 0;
+    assert(hf->n_shards == shards->n && !hf->weights.tensor);
     weights_init(&hf->weights, (size_t)n_tensors);
     for (int i = 0; i < shards->n && !status; i++) {
         status =

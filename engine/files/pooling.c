@@ -3,6 +3,7 @@
  * A folder of sentence-transformers lists its steps in modules.json: the transformer, a pooling
  * whose settings are in a config.json of its own, sometimes more layers, and a normalisation. A
  * GGUF file has llama.cpp's numbers for types of pooling. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -118,6 +119,7 @@ static enum status read_prompts(struct pooling *out, const struct json *settings
         return err_set(err, STATUS_BAD_FILE, "prompts",
                        "%s: key prompts: expected at most %d, found %d", path,
                        MAX_EMBEDDING_PROMPTS, n);
+    assert(!out->prompt && out->n_prompts == 0);
     out->prompt = mem_calloc((size_t)n + 1, sizeof *out->prompt);
     json_each(prompt, prompts) {
         if (json_is(prompt, JSON_NULL)) continue;

@@ -4,6 +4,7 @@
  * line that is overwritten. Otherwise, or with JSON logs, it is a log line every REPEAT_NS, so that
  * a log shows that a large model is still loading. Most models load within the first second, during
  * which nothing is shown. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -55,6 +56,7 @@ void progress_begin(struct progress *progress, const char *verb, bool rewrites) 
 void progress_step(void *arg, const char *what, double part) {
     struct progress *progress = arg;
     uint64_t now = now_ns();
+    assert(progress->verb && progress->began_ns > 0);
     if (now - progress->began_ns < FIRST_NS) return;
     if (now - progress->reported_ns >= FIRST_NS) {
         supervisor_loading(what, part);

@@ -4,6 +4,7 @@
  * number into a pipe, which waiting code polls together with its input. So a signal between a check
  * and a wait is not lost, on any thread, and only the handler runs asynchronously.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -27,12 +28,14 @@ static void on_signal(int number) {
 }
 
 void interrupt_catch(int number, bool catches) {
+    assert(!catches || wake[1] >= 0); /* the handler writes to the pipe */
     struct sigaction action = {.sa_handler = catches ? on_signal : SIG_DFL};
     sigaction(number, &action, NULL);
 }
 
 enum status interrupt_open(struct err *err) {
     static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT};
+    assert(wake[0] < 0);
     if (pipe2(wake, O_CLOEXEC | O_NONBLOCK) != 0)
         return err_set(err, STATUS_SYSTEM, NULL, "no pipe for signals: %s", strerror(errno));
     for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {

@@ -6,6 +6,7 @@
  * The loop runs until lifecycle.c stops it. All jobs have then ended, so the scheduler sends no
  * more events and its thread can end before the loop's handles are closed.
  */
+#include <assert.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <xxhash.h>
@@ -114,6 +115,7 @@ static enum status open_prefix_store(struct app *app, struct scheduler_config *c
 
 /* Starts the engine thread and the publisher, which wakes it. */
 static enum status start_threads(struct app *app, struct err *err) {
+    assert(app->scheduler);
     scheduler_start(app->scheduler);
     return app->kv_events ? kv_events_start(app->kv_events, wake_engine, app, err) : STATUS_OK;
 }
@@ -122,6 +124,7 @@ static enum status start_threads(struct app *app, struct err *err) {
 
 enum status app_open(struct app *app, struct err *err) {
     int weights[MAX_SHARES];
+    assert(app->engine && !app->scheduler && !app->http);
     list_init(&app->requests);
     pthread_mutex_init(&app->keys_mutex, NULL);
     app_set_limits(app);

@@ -106,6 +106,7 @@ static void answer(struct replay_server *replay, struct http_request *http) {
 
 static void on_idle(uv_idle_t *idle) {
     struct replay_server *replay = idle->data;
+    assert(replay->waiting.n > 0);
     struct waiting_answer *waiting =
         list_entry(list_first(&replay->waiting), struct waiting_answer, node);
     list_remove(&replay->waiting, &waiting->node);
@@ -127,6 +128,7 @@ static void on_headers(void *arg, struct http_request *http) {
 static void on_request(void *arg, struct http_request *http) {
     struct replay_server *replay = arg;
     struct waiting_answer *waiting = mem_calloc(1, sizeof *waiting);
+    assert(!http->app);
     waiting->http = http;
     http->app = waiting;
     list_append(&replay->waiting, &waiting->node);
@@ -238,6 +240,7 @@ int replay_serve(struct app *app) {
     struct replay_server replay = {.app = app};
     struct err err;
     if (check_options(app->options, &err)) return print_error(&err);
+    assert(app->cassette && !app->engine);
     list_init(&replay.waiting);
     open_loop(&replay);
     int code = open_http(&replay, &err) ? print_error(&err) : 0;

@@ -1,4 +1,5 @@
 /* Flags of `penstock run` that constrain answers and define where they stop. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -70,6 +71,7 @@ int rules_read(struct rules *rules, const struct options *options) {
     const char *const given[] = {options->run.grammar_path, options->run.json_schema,
                                  options->run.regex};
     int n = 0, code = 0;
+    assert(!rules->grammar && !rules->searches);
     for (int i = 0; i < 3; i++) n += given[i] != NULL;
     if (n > 1) {
         print_failure(
@@ -91,6 +93,7 @@ void rules_open(struct rules *rules, const struct engine *engine) {
     const struct chat_template *chat = engine_chat_template(engine, false);
     const char *source = chat ? chat_template_source(chat, &length) : "";
     if (!rules->grammar) return;
+    assert(!rules->store);
     rules->store = grammar_store_new(engine, engine_model(engine)->V, 0, 0);
     rules->vocabulary = grammar_store_vocabulary(rules->store, NULL, NULL);
     rules->reasoning = reasoning_format_of_template(source, length);

@@ -4,6 +4,7 @@
  * which may take minutes, and then open_app.c opens the rest. The start logs what it loads, the
  * memory it uses, and an example request.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +92,7 @@ static void report_prefix_store(const struct app *app) {
 static void report(const struct app *app) {
     const struct model_config *m = engine_model(app->engine);
     const struct engine_memory *memory = engine_memory(app->engine);
+    assert(app->model_name && app->http && app->scheduler);
     int64_t tokens = (int64_t)memory->n_blocks * memory->block_size;
     log_line(LOG_INFO, "model %s: %s, %.1f M parameters, %s, context %d, served as \"%s\"", m->name,
              m->architecture, (double)m->n_parameters * 1e-6, m->quantisation,

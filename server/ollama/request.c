@@ -1,4 +1,5 @@
 /* Translates Ollama's bodies to OpenAI's. */
+#include <assert.h>
 #include <string.h>
 
 #include "server/ollama/internal.h"
@@ -70,6 +71,7 @@ static enum status finish(struct ollama_translation *to, struct api_request **ou
                           const struct api *api) {
     struct json *translated = NULL;
     enum status status = to->err->status;
+    assert(status || to->out.length > 0);
     *out = NULL;
     if (status == STATUS_OK) {
         buf_puts(&to->out, "}");

@@ -1,4 +1,5 @@
 /* The differences of two readings of the same options, for a server that reads them again. */
+#include <assert.h>
 #include <string.h>
 
 #include "server/options/table.h"
@@ -42,6 +43,7 @@ const char *options_fixed_change(const struct options *a, const struct options *
 }
 
 enum status options_read_again(const struct options *first, struct options *out, struct err *err) {
+    assert(first != out && first->again.command);
     bool help;
     return options_parse(out, first->again.command, first->again.argc, first->again.argv,
                          first->again.environment, &help, err);

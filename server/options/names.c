@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <ctype.h>
 #include <string.h>
 
@@ -42,12 +43,14 @@ int option_find_letter(char letter, unsigned command) {
         bool negated;
         if (letters[i].letter != letter) continue;
         int index = option_find(letters[i].name, strlen(letters[i].name), &negated);
-        return index >= 0 && option_table[index].commands & command ? index : -1;
+        assert(index >= 0 && !negated);
+        return option_table[index].commands & command ? index : -1;
     }
     return -1;
 }
 
 void option_flag(const struct option *option, struct buf *out) {
+    assert(option->type != OPTION_BOOL || option->fallback);
     bool on = option->type == OPTION_BOOL && strcmp(option->fallback, "true") == 0;
     buf_printf(out, "--%s%s", on ? "no-" : "", option->name);
 }
@@ -92,6 +95,7 @@ void options_message(const char *message, struct buf *out) {
  * Fischer (1974), one row at a time. */
 static int distance(const char *a, const char *b, size_t n) {
     int row[MAX_NAME_BYTES + 1];
+    assert(n <= MAX_NAME_BYTES);
     for (size_t j = 0; j <= n; j++) row[j] = (int)j;
     for (size_t i = 1; a[i - 1]; i++) {
         int diagonal = row[0];

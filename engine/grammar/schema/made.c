@@ -119,6 +119,7 @@ const struct json *schema_rewritten(struct schema_reader *r, const struct json *
     if (!all) return NULL;
     known = node_map_at(r->b, &r->rewrites, schema);
     if (!known) return NULL;
+    assert(!*known);
     *known = made;
     if (schema_value(schema, "if")) add_condition(r, all, schema);
     for (int i = 0; i < 3; i++) {

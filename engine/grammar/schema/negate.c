@@ -87,6 +87,7 @@ static void other_format(struct negation *n, const struct json *format) {
 
 /* Adds a way: the item `at` breaks its schema. */
 static void break_item(struct negation *n, const struct json *item, int at) {
+    assert(at >= 0);
     struct json *made = may_break(item) ? way(n, "array") : NULL;
     struct json *prefix = made ? made_in(n->r, made, "prefixItems", JSON_ARRAY) : NULL;
     if (!prefix) return;
@@ -195,6 +196,7 @@ static void break_dependents(struct negation *n, const struct json *dependents) 
 
 /* Adds a way that matches `yes` and not `no`; each may be NULL. */
 static void match_one(struct negation *n, const struct json *yes, const struct json *no) {
+    assert(yes || no); /* any value would match */
     struct json *made = way(n, NULL);
     if (made && no) made_copy(n->r, made, "not", no);
     struct json *all = made && yes ? made_in(n->r, made, "allOf", JSON_ARRAY) : NULL;

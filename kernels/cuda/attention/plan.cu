@@ -26,6 +26,7 @@ struct planner {
 /* An item for n rows of sequence s, not yet marked as whole or split. */
 static struct attention_item rows_item(const struct planner *p, int s, int row, int n) {
     struct attention_item item = {};
+    assert(n > 0 && row + n <= p->step->M);
     item.row = row;
     item.rows = n;
     item.sequence = s;
@@ -39,6 +40,7 @@ static struct attention_item rows_item(const struct planner *p, int s, int row, 
 
 static void plan_whole(const struct planner *p, int s, int row, int end) {
     const int rows = p->whole_vectors / p->plan->heads;
+    assert(rows > 0);
     const int tiles = ceil_div(end - row, rows);
     p->plan->n_whole += tiles;
     for (int tile = tiles - 1; tile >= 0; tile--) { /* the last one has the longest context */
@@ -58,6 +60,7 @@ static int spans_of(const struct attention_item *item) {
 static void plan_splits(const struct planner *p, struct attention_item item) {
     struct attention_plan *plan = p->plan;
     item.n_neighbours = spans_of(&item);
+    assert(item.rows * plan->heads <= SPLIT_VECTORS && item.n_neighbours > 0);
     if (item.n_neighbours > 1) {
         item.part = (int32_t)plan->n_parts;
         plan->n_parts += (int64_t)item.n_neighbours * item.rows * plan->heads;
@@ -125,6 +128,7 @@ void attention_make_plan(struct attention_plan *plan, struct attention_item *ite
         plan_chunks(&p);
     else
         plan_sequences(&p);
+    assert(plan->n_parts <= max_parts);
 }
 
 /* See wants_splits. */

@@ -103,6 +103,7 @@ static void say_decision(const struct persistent *all) {
 enum status persistent_plan(struct persistent *all, int n_steps, struct err *err) {
     static const struct alloc_hint hint = {"the orders of persistent steps", NULL,
                                            "leave {persistent-step} out"};
+    assert(n_steps >= 0 && !all->steps && !all->host && !all->device);
     const size_t n = (size_t)n_steps * (size_t)all->n_orders, bytes = n * sizeof(struct order);
     void *host = nullptr, *device = nullptr;
     enum status status = pinned_alloc(&host, bytes, &hint, err);
@@ -165,6 +166,7 @@ void persistent_free(struct persistent_step *step) {
 
 bool persistent_launch(struct persistent *all, const struct persistent_step *step,
                        cudaStream_t stream) {
+    assert(step->taken && step->n > 0 && all->blocks > 0);
     if (cuda_failed()) return true;
     cudaLaunchAttribute together = {};
     together.id = cudaLaunchAttributeCooperative;

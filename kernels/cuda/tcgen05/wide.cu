@@ -19,6 +19,7 @@ template <class T, class S>
 static void wide(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
                  const struct gemm_scratch *scratch) {
     const WideWork<T> work = wide_work<S, T>(jobs, n, x, M, scratch);
+    assert(work.pieces > 0 && work.shares > 0);
     const int shares = work.pieces * work.shares;
     const int blocks = shares < TENSOR_MULTIPROCESSORS ? shares : TENSOR_MULTIPROCESSORS;
     auto kernel = tensor_kernel<T, S>;
@@ -46,6 +47,7 @@ static void wide_of(const struct gemm_job *jobs, int n, const void *x, int M, cu
 
 static void multiply(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
                      const struct gemm_scratch *scratch) {
+    assert(n > 0 && n <= GEMM_MAX_JOBS && wide_serves(jobs->w, M, scratch));
     if (jobs->w->act == DTYPE_F16)
         wide_of<__half>(jobs, n, x, M, stream, scratch);
     else

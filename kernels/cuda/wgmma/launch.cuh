@@ -23,6 +23,7 @@ void share_ranges(WideWork<T> *work, int n, const struct gemm_scratch *scratch) 
     work->shares = 1;
     for (int i = 0; i < n; i++)
         if (work->all.of[i].w.ranges > work->ranges) work->ranges = work->all.of[i].w.ranges;
+    assert(work->ranges > 0 && work->pieces > 0);
     if ((size_t)(work->pieces * work->ranges) * sums * sizeof(float) > scratch->bytes) return;
     work->shares = shares_of(work->pieces, work->ranges);
 }
@@ -43,6 +44,7 @@ WideWork<T> wide_work(const struct gemm_job *jobs, int n, const void *x, int M,
 template <class S, class T> void launch_wide(const WideWork<T> &work, cudaStream_t stream) {
     const int shares = work.pieces * work.shares;
     const int blocks = shares < MULTIPROCESSORS ? shares : MULTIPROCESSORS;
+    assert(blocks > 0);
     auto kernel = wide_kernel<T, S>;
     allow_smem(kernel, S::BYTES);
     launch(kernel, dim3((unsigned)blocks), dim3(S::THREADS), S::BYTES, stream, work);

@@ -52,6 +52,7 @@ static void wide_of(const struct gemm_job *jobs, int n, const void *x, int M, cu
 
 static void multiply(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
                      const struct gemm_scratch *scratch) {
+    assert(n > 0 && n <= GEMM_MAX_JOBS && wide_serves(jobs->w, M, scratch));
     if (jobs->w->act == DTYPE_F16)
         wide_of<__half>(jobs, n, x, M, stream, scratch);
     else
