@@ -18,7 +18,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIMITS = {"comments": 5.0, "messages": 4.0, "pages": 4.0, "names": 12.0}  # per 1,000 words, the whole tree
-ROOM_LIMIT = 8.0                                            # the comments of one folder
+ROOM_LIMIT = 5.0                                            # the comments of one folder
 MIN_WORDS = 300                                             # smaller rooms and pages are too small for a figure
 
 # name: (pattern, a sentence that it finds)

@@ -1,4 +1,4 @@
-/* A head: what a model's files compute from pooled hidden vectors. A chain of layers gives the
+/* A head: the layers that a model applies to pooled hidden vectors. A chain of layers gives the
  * numbers of an embedding, or the logits of a classifier's labels. */
 #ifndef PENSTOCK_ENGINE_HEAD_H
 #define PENSTOCK_ENGINE_HEAD_H
@@ -58,16 +58,16 @@ struct pooling {
     int usual_prompt;                /* of requests that name none: its index + 1; 0: none */
 };
 
-/* What becomes of a classifier's logits. */
+/* The function that makes scores of a classifier's logits. */
 enum label_activation { LABELS_SOFTMAX, LABELS_SIGMOID, LABELS_IDENTITY };
 
 enum { MAX_LABELS = 1 << 12 };
 
 /* A head for classification of a text or of its tokens. */
 struct classifier {
-    struct head head;      /* its outputs are the logits; n 0: the model has none */
+    struct head head;      /* its outputs are the logits; n 0: the model lacks one */
     enum hidden_rows rows; /* of the prompt */
-    bool of_tokens;        /* each token has labels, and the text has none */
+    bool of_tokens;        /* each token has labels, and not the text */
     int n_labels;
     char **label; /* [n_labels] */
     enum label_activation activation, of_scores;

@@ -73,7 +73,7 @@ enum window_rope {
 struct latent_config {
     bool is_used;
     int rank;        /* of the latent vectors of keys and values */
-    int q_rank;      /* of those of queries; 0: queries have one matrix */
+    int q_rank;      /* of the latent vectors of queries; 0: queries have one matrix */
     int D_unrotated; /* numbers of a query or an expanded key that are not rotated */
     int D_rope;      /* those that are; they follow the others */
     int D_value;     /* numbers of an expanded value */
@@ -158,7 +158,7 @@ struct model_config {
     int n_readers;
     int F_readers; /* width of the MLPs in these; 0: F */
     int P;         /* width of each layer's own input to the stream; 0: not used */
-    int C;         /* channels of a recurrent layer; 0: there are no such layers */
+    int C;         /* channels of a recurrent layer; 0: no layer is recurrent */
     int taps;      /* positions that their convolution sees */
     struct state_config state;
     bool mixes_both;       /* all layers have attention and a state, both of the same input */
@@ -186,8 +186,8 @@ struct model_config {
     bool norms_mlp_apart;       /* even then the MLP has a norm of its own */
     bool norms_heads_last;      /* norms of queries and keys follow the rotation */
     bool norms_stream;          /* norms apply to the stream after a branch rather than before it */
-    /* Rows see both ways, so a prompt is computed in one step, and the model has no head for
-     * text. */
+    /* Rows see both ways, so a prompt is computed in one step, and the model lacks a head
+     * for text. */
     bool is_encoder;
     bool has_slopes;       /* scores fall with the distance of positions: ALiBi */
     int n_types;           /* rows of the token types; 0: the model adds none */
@@ -205,7 +205,7 @@ struct model_config {
     float attention_scale;          /* score = scale * q . k */
     float attention_cap;            /* of scores; 0: off */
     float logit_cap;                /* of logits; 0: off */
-    int window;                     /* of the layers with windows; 0: there are no such layers */
+    int window;                     /* of the layers with windows; 0: no layer has a window */
     int full_every;                 /* every such layer lacks a window; 0: no layer does */
     bool full_is_first;             /* the first of these layers, rather than the last */
     bool lists_windows;     /* the file lists the layers with windows: layer[].window is set */

@@ -7,8 +7,8 @@
  *
  * A file has one JSON object per line:
  *
- *   {"version": 1, "path": "/v1/completions", "request": {...},      what was asked
- *    "status": 200, "type": "text/event-stream", "stream": true,     how it was answered
+ *   {"version": 1, "path": "/v1/completions", "request": {...},      the request
+ *    "status": 200, "type": "text/event-stream", "stream": true,     its answer
  *    "id": "cmpl-1", "ignored": "reasoning_effort",                  its headers
  *    "pieces": ["data: ...", ...],                                   the bytes, piece by piece
  *    "receipt": {...}}                                               how it was made, or null
@@ -77,8 +77,8 @@ struct recorded {
     int line; /* in the file, from 1 */
 };
 
-/* Reads a file. Fails with STATUS_BAD_FILE and the line that is no record. A last line without a
- * line end, left by a process that was killed, is ignored with a warning. */
+/* Reads a file. Fails with STATUS_BAD_FILE and the number of the first line that is not a record.
+ * A last line without a line end, left by a process that was killed, is ignored with a warning. */
 enum status cassette_read(struct cassette **out, const char *path, struct err *err);
 
 /* The same for the text of a file, whose name is shown in errors. */
@@ -86,7 +86,7 @@ enum status cassette_parse(struct cassette **out, const char *path, const char *
                            struct err *err);
 void cassette_free(struct cassette *cassette); /* NULL is allowed */
 
-/* The number of records, and each of them in the order of the file. */
+/* The number of records, and record i in the order of the file. */
 int cassette_count(const struct cassette *cassette);
 const struct recorded *cassette_at(const struct cassette *cassette, int i);
 

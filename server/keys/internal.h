@@ -1,4 +1,4 @@
-/* server/keys, internal: what the list (keys.c) offers to the file's reader (key_file.c).
+/* server/keys, internal: functions of the list (keys.c) for the file's reader (key_file.c).
  *
  * A reader appends an entry with its defaults, and then sets its members one by one. It must set
  * the digest before the list is used: an entry without one would match no key.
@@ -8,8 +8,7 @@
 
 #include "server/keys/keys.h"
 
-/* The characters of a name. It is a label of metrics and a field of the log, which need no quotes
- * for these. */
+/* The characters of a name. Labels of metrics and fields of the log write them without quotes. */
 #define NAME_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.@"
 
 /* Appends an entry without limits, whose digest is to be set. It is valid until the next call. */

@@ -1,4 +1,4 @@
-/* server/keys: the API keys of a server, and what each may use.
+/* server/keys: the API keys of a server, their weights and limits.
  *
  * A key is kept as its SHA-256, so that a memory dump shows no key, and so that comparing takes the
  * same time for all wrong keys. A key of a file may have a name, a weight and limits. The loop
@@ -25,7 +25,7 @@ struct key_use {
 };
 
 struct api_key {
-    char name[KEY_NAME_BYTES]; /* of its owner; "": it has none */
+    char name[KEY_NAME_BYTES]; /* of its owner; "": unnamed */
     uint8_t digest[KEY_DIGEST_BYTES];
     int weight;                /* its part of the steps beside other keys; 1 by default */
     int max_requests;          /* that run at once; 0: no limit */

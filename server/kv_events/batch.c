@@ -111,7 +111,7 @@ static void pack_tokens(msgpack_packer *to, const struct event_batch *batch,
     }
 }
 
-/* Members that are the same for all events of blocks: 2 of them. */
+/* The 2 members that are the same for all events of blocks. */
 static void pack_place(msgpack_packer *to) {
     pack_text(to, "medium");
     pack_text(to, MEDIUM);
@@ -119,8 +119,8 @@ static void pack_place(msgpack_packer *to) {
     msgpack_pack_int(to, 0);
 }
 
-/* No model here has adapters, and blocks with a salt have no events: vLLM's fields for these are
- * nil. */
+/* vLLM's fields for adapters and salts are nil: blocks with a salt, also those of adapters, are not
+ * reported. */
 static void pack_stored(msgpack_packer *to, const struct event_batch *batch,
                         const struct event_run *run) {
     const struct block_event *first = event_of(batch, run->first);

@@ -33,7 +33,7 @@ void event_batch_init(struct event_batch *batch, const struct event_ring *ring);
 void event_batch_free(struct event_batch *batch);
 
 /* Sets the order for the n events that can be read: that of the ring, but blocks that follow
- * BLOCKS_CLEARED are sorted so that parents come first. */
+ * BLOCKS_CLEARED are sorted: parents precede their children. */
 void event_batch_order(struct event_batch *batch, uint64_t n);
 
 /* Makes a batch of the ordered events from..n-1, as many as fit, at `time` in seconds since 1970.

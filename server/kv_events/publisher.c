@@ -231,8 +231,8 @@ static void publish_ready(struct kv_events *events) {
 
 /* ---- subscribers ---------------------------------------------------------------------------- */
 
-/* Receives one part of a message without waiting. Returns its bytes, of which at most MAX_RECEIVED
- * are stored, or -1. Sets *more if another part follows. */
+/* Receives one part of a message without waiting. Returns its bytes, or -1. At most MAX_RECEIVED
+ * bytes are stored. Sets *more if another part follows. */
 static int receive_part(void *socket, unsigned char *data, bool *more) {
     int follows = 0;
     size_t size = sizeof follows;
@@ -276,7 +276,7 @@ static void replay_from(struct kv_events *events, const unsigned char *client, i
 }
 
 /* A request has three parts: the client, an empty one, and the first wanted number. Any other
- * request gets no batch, only the end. */
+ * request gets only the end. */
 static void serve_replay(struct kv_events *events) {
     unsigned char client[MAX_RECEIVED], part[MAX_RECEIVED];
     bool more, is_valid = true;

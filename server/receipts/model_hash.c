@@ -195,7 +195,7 @@ void model_hash_free(struct model_hash *hash) {
     mem_free(hash);
 }
 
-/* Begins, under the mutex. Without a thread there is no hash. */
+/* Begins, under the mutex. If the thread cannot start, hashing fails. */
 static void begin(struct model_hash *hash) {
     if (hash->state != HASH_IDLE) return;
     hash->state = HASH_RUNS;

@@ -1,4 +1,4 @@
-/* server/receipts/origin: what a receipt says about the server that made an answer.
+/* server/receipts/origin: a receipt's description of the server that made an answer.
  *
  * server/fingerprint compares a server with its own past on one machine: it has the time of files
  * and the names of options. An origin must be equal on any machine that gives the same bytes, so it
@@ -63,7 +63,8 @@ struct hash_waiter {
 /* Prepares the hash of the model at `path`, which must outlive it. Reads nothing yet. */
 struct model_hash *model_hash_new(const char *path);
 
-/* Stops the computation and frees the hash; NULL is allowed. No request may wait. */
+/* Stops the computation and frees the hash; NULL is allowed. Call it after the last
+ * request has ended. */
 void model_hash_free(struct model_hash *hash);
 
 /* Begins the computation, unless it has begun. */

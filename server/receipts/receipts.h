@@ -27,7 +27,8 @@ void canonical_write_without(struct buf *out, const struct json *object,
 void request_write(struct buf *out, const struct json *body);
 
 /* Appends the body of a request without the fields that change neither its tokens nor the form of
- * its answer: user, metadata, priority and the like. A body that is no object is written whole. */
+ * its answer: user, metadata, priority and the like. Any body other than an object is written
+ * whole. */
 void canonical_request(struct buf *out, const struct json *body);
 
 /* Finds the first difference between two documents, in the order of canonical JSON. Appends its
@@ -110,17 +111,17 @@ enum receipt_verdict {
     RECEIPT_SAME,
     RECEIPT_OTHER_TOKENS,      /* recomputing gives another token */
     RECEIPT_OTHER_FINGERPRINT, /* another model, arithmetic or option */
-    RECEIPT_BROKEN, /* its digest, a hash or its signature is wrong, or it is no receipt */
+    RECEIPT_BROKEN, /* its digest, a hash or its signature is wrong, or it is not a receipt */
 };
 
 /* Finds the receipt in a document: the document itself, or its member "receipt", or that of its
  * member "response". Returns NULL if there is none. */
 const struct json *receipt_find(const struct json *document);
 
-/* Checks everything that needs no model: members and their types, the digest, the hashes of the
- * outputs, the signature. `public_key` is the key that must have signed it, or NULL: then a
- * signature is checked against the receipt's own key. Returns RECEIPT_SAME, or RECEIPT_BROKEN with
- * the reason in err. */
+/* Checks everything that can be checked without a model: members and their types, the digest, the
+ * hashes of the outputs, the signature. `public_key` is the key that must have signed it, or NULL:
+ * then a signature is checked against the receipt's own key. Returns RECEIPT_SAME, or
+ * RECEIPT_BROKEN with the reason in err. */
 enum receipt_verdict receipt_check(const struct json *receipt, const unsigned char *public_key,
                                    struct err *err);
 

@@ -14,7 +14,7 @@
 #define MAX_DIVISOR 2000
 #define MAX_SCALE 9
 
-/* The digits of a magnitude: "12", "5" for 12.5. The fraction has no trailing zeros. */
+/* The digits of a magnitude: "12", "5" for 12.5. Trailing zeros of the fraction are removed. */
 struct decimal {
     char whole[400], fraction[400];
 };

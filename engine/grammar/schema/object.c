@@ -2,7 +2,7 @@
  * others.
  *
  * If leading properties are optional, rule "tail i" is the text that may follow property i. Each
- * tail ends with a call of the next one, and tail calls need no nesting. */
+ * tail ends with a call of the next one. Tail calls do not nest. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,7 @@ struct object {
     bool is_loose;         /* a pattern is ignored: other keys may have any value */
     bool is_impossible;    /* a required property may not exist */
     struct pointers lasts; /* schemas that the last members break */
-    int last_rule;         /* of these members; 0: there is none */
+    int last_rule;         /* of these members; 0: `lasts` is empty */
 };
 
 /* ---- the schemas of a property -------------------------------------------------------------- */
@@ -442,7 +442,7 @@ static struct expr *counted_members(struct object *o, int others, int min, int m
 }
 
 /* Returns the lower bound. Fails if it needs several other members: their names may be equal, which
- * makes them one member, so all of them count as one. */
+ * makes them one member, so together they count as one. */
 static int least_members(struct object *o, int min) {
     if (!o->has_others || min <= o->n + 1) return min;
     conj_each_value(least, o->conj, "minProperties") {

@@ -132,7 +132,7 @@ static struct ways ways_of(struct evaluation *e, enum fact_kind kind, const stru
     return ways;
 }
 
-/* A branch that evaluates nothing is no way of its own. If there is one, or if no branch must
+/* A branch that evaluates nothing does not count as a way. If there is one, or if no branch must
  * match, the first way is that none of the others does. */
 static void choose(struct evaluation *e, struct ways *ways, const struct json *branches,
                    bool is_any) {
