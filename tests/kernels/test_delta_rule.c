@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/cpu.h"
 #include "support/kernel_data.h"
+#include "support/state_rows.h"
 #include "support/suite_main.h"
 
-enum { ROWS = 21, LAYERS = 2, LAYER = 1, STATES = 5, MOST_SEQUENCES = 3, TAPS = 4 };
+enum { ROWS = STATE_ROWS, TAPS = 4 };
 
 static const struct delta_case {
     int Hk, Hv, dk, dv;
@@ -24,66 +24,21 @@ enum { N_CASES = sizeof cases / sizeof *cases };
 struct delta_data {
     struct short_conv conv;
     struct delta_rule rule;
+    struct state_op op;
     int C, width; /* channels of the convolution, of the outputs */
-    float *qkv, *z, *b, *dt, *w, *decay, *dt_bias, *gain, *right;
+    float *qkv, *z, *b, *dt, *w, *decay, *dt_bias, *gain;
 };
 
-static struct kv_cache *open_cache(struct backend *b, const struct delta_data *d) {
-    struct kv_cache *cache = NULL;
-    const struct kv_config config = {.L = 1,
-                                     .G = 1,
-                                     .D = 16,
-                                     .n_blocks = 1,
-                                     .block_size = 16,
-                                     .dtype = DTYPE_F32,
-                                     .n_states = STATES,
-                                     .state_layers = LAYERS,
-                                     .state_floats = d->rule.state_first + d->rule.dk * d->width};
-    ck_assert_int_eq(b->cache->kv_new(b, &cache, &config, NULL), STATUS_OK);
-    memset(cache->states, 0xff, cache->state_bytes); /* NaN: nothing may depend on it */
-    return cache;
-}
-
-static struct backend *open_delta(const char *path, int threads) {
-    return open_backend(path, threads, MOST_SEQUENCES * ROWS, 128);
-}
-
-/* Copies rows first..first + n - 1 of width N for each of `seqs` sequences. */
-static float *copy_rows(const float *rows, int N, int first, int n, int seqs) {
-    const size_t length = (size_t)n * (size_t)N;
-    float *copy = mem_alloc((size_t)seqs * length * sizeof *copy);
-    for (int s = 0; s < seqs; s++)
-        memcpy(copy + (size_t)s * length, rows + (size_t)first * (size_t)N, length * sizeof *copy);
-    return copy;
-}
-
-static const int32_t *state_after; /* [rows] of the next steps, or NULL */
-
-/* Runs rows first..first + n - 1 of `seqs` equal sequences, which have states 0, 1, ...; copies
- * state `from` to `to` first, unless these are equal. */
-static void run_rows(struct backend *b, struct kv_cache *cache, const struct delta_data *d,
-                     float *y, int first, int n, int seqs, int from, int to) {
-    int32_t position[MOST_SEQUENCES * ROWS], start[MOST_SEQUENCES + 1], state[MOST_SEQUENCES];
-    int32_t copy_from = from, copy_to = to;
+static void run_rows(struct backend *b, struct kv_cache *cache, const void *data, float *y,
+                     int first, int n, int seqs) {
+    const struct delta_data *d = data;
     const int Hv = d->rule.Hv;
-    const struct delta_rows rows = {
-        copy_rows(d->qkv, d->C, first, n, seqs), copy_rows(d->z, d->width, first, n, seqs),
-        copy_rows(d->b, Hv, first, n, seqs), copy_rows(d->dt, Hv, first, n, seqs)};
-    for (int s = 0; s <= seqs; s++) start[s] = s * n;
-    for (int s = 0; s < seqs; s++) state[s] = seqs == 1 ? to : s;
-    for (int m = 0; m < seqs * n; m++) position[m] = first + m % n;
-    const struct step step = {.M = seqs * n,
-                              .position = position,
-                              .S = seqs,
-                              .row_start = start,
-                              .state = state,
-                              .state_after = state_after,
-                              .n_state_copies = from != to,
-                              .state_from = &copy_from,
-                              .state_to = &copy_to};
-    b->compute->step_begin(b, &step, cache);
-    b->compute->short_conv(b, rows.qkv, NULL, NULL, rows.qkv, cache, LAYER, &d->conv);
-    b->compute->delta_rule(b, y, &rows, cache, LAYER, &d->rule);
+    const struct delta_rows rows = {state_rows_copy(d->qkv, d->C, first, n, seqs),
+                                    state_rows_copy(d->z, d->width, first, n, seqs),
+                                    state_rows_copy(d->b, Hv, first, n, seqs),
+                                    state_rows_copy(d->dt, Hv, first, n, seqs)};
+    b->compute->short_conv(b, rows.qkv, NULL, NULL, rows.qkv, cache, STATE_LAYER, &d->conv);
+    b->compute->delta_rule(b, y, &rows, cache, STATE_LAYER, &d->rule);
     mem_free(rows.qkv), mem_free(rows.z), mem_free(rows.b), mem_free(rows.dt);
 }
 
@@ -108,18 +63,17 @@ static void delta_data_init(struct delta_data *d, const struct delta_case *c) {
                                   .dt_bias = d->dt_bias,
                                   .gain = d->gain,
                                   .epsilon = 1e-6f};
-    d->right = mem_alloc(ROWS * width * sizeof *d->right);
-    struct backend *plain = open_delta("plain", 1);
-    struct kv_cache *cache = open_cache(plain, d);
-    run_rows(plain, cache, d, d->right, 0, ROWS, 1, 0, 0);
-    plain->cache->kv_free(plain, cache);
-    backend_close(plain);
+    d->op = (struct state_op){.width = d->width,
+                              .state_floats = d->rule.state_first + d->rule.dk * d->width,
+                              .run = run_rows,
+                              .data = d};
+    state_op_begin(&d->op);
 }
 
 static void delta_data_free(struct delta_data *d) {
     free(d->qkv), free(d->z), free(d->b), free(d->dt), free(d->w), free(d->decay);
     free(d->dt_bias), free(d->gain);
-    mem_free(d->right);
+    state_op_end(&d->op);
 }
 
 /* ---- the formula ---------------------------------------------------------------------------- */
@@ -177,7 +131,7 @@ static void check_row(const struct delta_data *d, int head, int p, const double 
         int at = p * d->width + head * r->dv + j;
         double z = (double)d->z[at];
         double right = o[j] / sqrt(sum / r->dv + 1e-6) * (double)r->gain[j] * z * sigmoid(z);
-        ck_assert_double_eq_tol((double)d->right[at], right, 2e-5 + 2e-5 * fabs(right));
+        ck_assert_double_eq_tol((double)d->op.right[at], right, 2e-5 + 2e-5 * fabs(right));
     }
 }
 
@@ -199,29 +153,10 @@ END_TEST
 
 /* ---- the same bytes ------------------------------------------------------------------------- */
 
-/* A step of a few rows continues where the last one ended. */
 START_TEST(steps_of_any_size_give_the_same_bytes) {
-    static const int chunks[] = {1, 3, 7, ROWS};
     struct delta_data d;
     delta_data_init(&d, &cases[_i]);
-    size_t N = (size_t)d.width;
-    float *y = mem_alloc(MOST_SEQUENCES * ROWS * N * sizeof *y);
-    for (const char *const *path = backend_cpu_paths(); *path; path++)
-        for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++)
-            for (int seqs = 1; seqs <= MOST_SEQUENCES; seqs++) {
-                struct backend *b = open_delta(*path, seqs);
-                struct kv_cache *cache = open_cache(b, &d);
-                for (int at = 0; at < ROWS; at += chunks[i]) {
-                    int n = at + chunks[i] < ROWS ? chunks[i] : ROWS - at;
-                    run_rows(b, cache, &d, y, at, n, seqs, 0, 0);
-                    for (int s = 0; s < seqs; s++)
-                        assert_same_floats(y + (size_t)(s * n) * N, d.right + (size_t)at * N,
-                                           (size_t)n * N, *path);
-                }
-                b->cache->kv_free(b, cache);
-                backend_close(b);
-            }
-    mem_free(y);
+    check_steps_of_any_size(&d.op);
     delta_data_free(&d);
 }
 END_TEST
@@ -229,48 +164,15 @@ END_TEST
 START_TEST(a_copied_state_continues_like_the_first) {
     struct delta_data d;
     delta_data_init(&d, &cases[_i]);
-    size_t N = (size_t)d.width;
-    float *y = mem_alloc(ROWS * N * sizeof *y);
-    struct backend *b = open_delta(NULL, 1);
-    struct kv_cache *cache = open_cache(b, &d);
-    run_rows(b, cache, &d, y, 0, 9, 1, 2, 2);
-    for (int to = 4; to >= 2; to -= 2) {
-        run_rows(b, cache, &d, y, 9, 5, 1, 2, to);
-        assert_same_floats(y, d.right + 9 * N, 5 * N, "copied, then the original");
-    }
-    b->cache->kv_free(b, cache);
-    backend_close(b);
-    mem_free(y);
+    check_copied_states(&d.op);
     delta_data_free(&d);
 }
 END_TEST
 
-/* A step of 9 rows copies the state after some of them. The rows after a copy have the same
- * bytes. */
 START_TEST(a_state_copied_after_a_row_continues_from_there) {
-    static const int32_t after[9] = {-1, 3, -1, -1, 1, 4, -1, -1, -1};
     struct delta_data d;
     delta_data_init(&d, &cases[_i]);
-    size_t N = (size_t)d.width;
-    float *y = mem_alloc(ROWS * N * sizeof *y);
-    for (const char *const *path = backend_cpu_paths(); *path; path++) {
-        struct backend *b = open_delta(*path, 2);
-        struct kv_cache *cache = open_cache(b, &d);
-        state_after = after;
-        run_rows(b, cache, &d, y, 0, 9, 1, 2, 2);
-        state_after = NULL;
-        assert_same_floats(y, d.right, 9 * N, *path);
-        for (int row = 0; row < 9; row++) {
-            if (after[row] < 0) continue;
-            run_rows(b, cache, &d, y, row + 1, 5, 1, after[row], after[row]);
-            assert_same_floats(y, d.right + (size_t)(row + 1) * N, 5 * N, *path);
-        }
-        run_rows(b, cache, &d, y, 9, 5, 1, 2, 2);
-        assert_same_floats(y, d.right + 9 * N, 5 * N, "the sequence's own state");
-        b->cache->kv_free(b, cache);
-        backend_close(b);
-    }
-    mem_free(y);
+    check_states_after_rows(&d.op);
     delta_data_free(&d);
 }
 END_TEST
@@ -286,7 +188,7 @@ START_TEST(tiled_heads_are_not_grouped_ones) {
         bool is_same_key = head / 3 == head % 2;
         size_t at = (size_t)(head * grouped.rule.dv),
                bytes = (size_t)grouped.rule.dv * sizeof(float);
-        ck_assert((memcmp(grouped.right + at, tiled.right + at, bytes) == 0) == is_same_key);
+        ck_assert((memcmp(grouped.op.right + at, tiled.op.right + at, bytes) == 0) == is_same_key);
     }
     delta_data_free(&grouped);
     delta_data_free(&tiled);

@@ -4,41 +4,27 @@
 #include <string.h>
 
 #include "scheduler/internal.h"
-#include "support/fake_client.h"
+#include "support/fake_scheduler.h"
 #include "support/suite_main.h"
 
 enum { MS = 1000000 };
 
-static struct fake_engine *engine;
-static struct scheduler *scheduler;
-static struct fake_client client[8];
-static struct event seen[256];
-static int n_seen;
+static struct fake_scheduler at;
 static const int weights[2] = {1, 1};
 
-static void on_events(void *arg, const struct event *events, int n) {
-    (void)arg;
-    for (int i = 0; i < n && n_seen < 256; i++) seen[n_seen++] = events[i];
-}
-
 static void begin_with(bool prefix_caching) {
-    struct scheduler_config config = {.max_num_seqs = 2,
-                                      .max_num_batched_tokens = 16,
-                                      .max_model_len = 100,
-                                      .max_queued_requests = 8,
-                                      .max_queued_tokens = 500,
-                                      .share_weights = weights,
-                                      .n_shares = 2,
-                                      .n_blocks = 64,
-                                      .block_size = 4,
-                                      .max_logit_rows = 8,
-                                      .prefix_caching = prefix_caching,
-                                      .on_events = on_events};
-    engine = fake_engine_new(&config);
-    struct engine_port port = fake_engine_port(engine);
-    scheduler = scheduler_new_on(&config, &port);
-    memset(client, 0, sizeof client);
-    n_seen = 0;
+    const struct scheduler_config config = {.max_num_seqs = 2,
+                                            .max_num_batched_tokens = 16,
+                                            .max_model_len = 100,
+                                            .max_queued_requests = 8,
+                                            .max_queued_tokens = 500,
+                                            .share_weights = weights,
+                                            .n_shares = 2,
+                                            .n_blocks = 64,
+                                            .block_size = 4,
+                                            .max_logit_rows = 8,
+                                            .prefix_caching = prefix_caching};
+    fake_scheduler_open(&at, config);
 }
 
 static void begin(void) {
@@ -46,50 +32,44 @@ static void begin(void) {
 }
 
 static void end(void) {
-    scheduler_free(scheduler);
-    fake_engine_free(engine);
+    fake_scheduler_close(&at);
 }
 
 /* A request whose deadline is in `ms`; 0: without one. */
 static struct generation *ask(int k, int n_prompt, int max_tokens, int64_t ms) {
-    struct generation *g = &client[k].generation;
-    g->n_prompt = n_prompt;
-    g->max_tokens = max_tokens;
-    g->n = 1;
-    g->prompt_logprobs = -1;
+    struct generation *g = fake_scheduler_ask(&at, k, n_prompt, max_tokens, 1);
     g->deadline_ns = ms ? now_ns() + (uint64_t)ms * MS : 0;
-    for (int i = 0; i < n_prompt; i++) client[k].prompt[i] = (i + k) % FAKE_V;
-    fake_client_ready(&client[k], 100);
     return g;
 }
 
 static enum status put(struct generation *g, struct err *err) {
-    return scheduler_submit(scheduler, g, err);
+    return fake_scheduler_put(&at, g, err);
 }
 
 /* The engine takes a millisecond for a prompt row and 4 for a decode. */
 static void teach(void) {
-    scheduler->cost.known = scheduler->cost.prefill.known = true;
-    scheduler->cost.prefill.per_row = 1 * MS;
-    for (int i = 1; i <= MAX_COST_ROWS; i++) scheduler->cost.ns[i] = 4 * MS;
-    inbox_publish(scheduler);
+    at.scheduler->cost.known = at.scheduler->cost.prefill.known = true;
+    at.scheduler->cost.prefill.per_row = 1 * MS;
+    for (int i = 1; i <= MAX_COST_ROWS; i++) at.scheduler->cost.ns[i] = 4 * MS;
+    inbox_publish(at.scheduler);
 }
 
 static const struct event *end_of(int k) {
-    for (int i = 0; i < n_seen; i++)
-        if (seen[i].generation == &client[k].generation && seen[i].finish) return &seen[i];
+    for (int i = 0; i < at.n_seen; i++)
+        if (at.seen[i].generation == &at.client[k].generation && at.seen[i].finish)
+            return &at.seen[i];
     return NULL;
 }
 
 static int tokens_of(int k) {
     int n = 0;
-    for (int i = 0; i < n_seen; i++)
-        n += seen[i].generation == &client[k].generation && seen[i].kind == EVENT_TOKEN;
+    for (int i = 0; i < at.n_seen; i++)
+        n += at.seen[i].generation == &at.client[k].generation && at.seen[i].kind == EVENT_TOKEN;
     return n;
 }
 
 static void run_all(void) {
-    while (scheduler_step(scheduler)) scheduler_check(scheduler);
+    while (scheduler_step(at.scheduler)) scheduler_check(at.scheduler);
 }
 
 START_TEST(a_queue_that_takes_too_long_refuses_at_once) {
@@ -144,8 +124,8 @@ END_TEST
 START_TEST(tokens_that_were_cached_so_far_do_not_count) {
     struct err err = {0};
     begin();
-    scheduler->stats.prefix_queries = 100;
-    scheduler->stats.prefix_hits = 75;
+    at.scheduler->stats.prefix_queries = 100;
+    at.scheduler->stats.prefix_hits = 75;
     teach();
     ck_assert_int_eq(put(ask(0, 80, 1, 0), &err), STATUS_OK);
     ck_assert_int_eq(put(ask(1, 10, 1, 20), &err), STATUS_OVERLOADED); /* 80 / 4 + 4 ms */
@@ -160,9 +140,9 @@ START_TEST(a_full_batch_leaves_at_its_measured_pace) {
     struct err err = {0};
     begin();
     for (int k = 0; k < 2; k++) ck_assert_int_eq(put(ask(k, 4, 90, 0), &err), STATUS_OK);
-    for (int i = 0; i < 3; i++) scheduler_step(scheduler);
-    scheduler->stats.queue_pace.interval_ns = 2000.0 * MS;
-    inbox_publish(scheduler);
+    for (int i = 0; i < 3; i++) scheduler_step(at.scheduler);
+    at.scheduler->stats.queue_pace.interval_ns = 2000.0 * MS;
+    inbox_publish(at.scheduler);
     ck_assert_int_eq(put(ask(2, 4, 1, 500), &err), STATUS_OVERLOADED);
     ck_assert_int_eq(err.retry_after_s, 2);
     ck_assert_int_eq(put(ask(2, 4, 1, 0), &err), STATUS_OK);
@@ -195,16 +175,16 @@ START_TEST(a_deadline_that_passes_ends_the_request_and_no_other) {
     ck_assert_int_eq(put(ask(1, 8, 60, 0), &err), STATUS_OK);
     ck_assert_int_eq(put(ask(2, 8, 60, 1000000), &err), STATUS_OK);
     ck_assert_int_eq(put(ask(3, 8, 20, 2000000), &err), STATUS_OK);
-    for (int i = 0; i < 6; i++) ck_assert(scheduler_step(scheduler));
+    for (int i = 0; i < 6; i++) ck_assert(scheduler_step(at.scheduler));
     int before = tokens_of(0);
     ck_assert(before > 0 && tokens_of(2) == 0);
-    ck_assert_uint_eq(scheduler->next_deadline_ns, client[0].generation.deadline_ns);
-    deadline_end_late(scheduler, client[2].generation.deadline_ns);
-    scheduler_check(scheduler);
-    events_deliver(scheduler);
+    ck_assert_uint_eq(at.scheduler->next_deadline_ns, at.client[0].generation.deadline_ns);
+    deadline_end_late(at.scheduler, at.client[2].generation.deadline_ns);
+    scheduler_check(at.scheduler);
+    events_deliver(at.scheduler);
     ck_assert(end_of(0)->finish == FINISH_TIMEOUT && end_of(0)->last);
     ck_assert(end_of(2)->finish == FINISH_TIMEOUT && end_of(2)->kind == EVENT_END);
-    ck_assert_uint_eq(scheduler->next_deadline_ns, client[3].generation.deadline_ns);
+    ck_assert_uint_eq(at.scheduler->next_deadline_ns, at.client[3].generation.deadline_ns);
     run_all();
     ck_assert_int_eq(tokens_of(0), before);
     ck_assert_int_eq(tokens_of(2), 0);
@@ -222,15 +202,15 @@ START_TEST(all_choices_and_searches_end) {
     ck_assert_int_eq(put(many, &err), STATUS_OK);
     search->beams.width = 2;
     search->n = 2;
-    for (int i = 0; i < 4; i++) scheduler_step(scheduler);
+    for (int i = 0; i < 4; i++) scheduler_step(at.scheduler);
     ck_assert_int_eq(put(search, &err), STATUS_OK);
-    scheduler_step(scheduler);
-    deadline_end_late(scheduler, search->deadline_ns);
+    scheduler_step(at.scheduler);
+    deadline_end_late(at.scheduler, search->deadline_ns);
     run_all();
     int late = 0;
-    for (int i = 0; i < n_seen; i++) late += seen[i].finish == FINISH_TIMEOUT;
+    for (int i = 0; i < at.n_seen; i++) late += at.seen[i].finish == FINISH_TIMEOUT;
     ck_assert_int_eq(late, 4);
-    ck_assert_uint_eq(scheduler->next_deadline_ns, UINT64_MAX);
+    ck_assert_uint_eq(at.scheduler->next_deadline_ns, UINT64_MAX);
     end();
 }
 END_TEST

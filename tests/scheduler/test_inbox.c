@@ -6,56 +6,34 @@
 #include <string.h>
 
 #include "scheduler/internal.h"
-#include "support/fake_client.h"
+#include "support/fake_scheduler.h"
 #include "support/suite_main.h"
 
-static struct fake_engine *engine;
-static struct scheduler *scheduler;
-static struct fake_client client[8];
-static struct event seen[64];
-static int n_seen;
-
-static void on_events(void *arg, const struct event *events, int n) {
-    (void)arg;
-    for (int i = 0; i < n; i++) seen[n_seen++] = events[i];
-}
+static struct fake_scheduler at;
 
 static void begin(void) {
-    struct scheduler_config config = {.max_num_seqs = 4,
-                                      .max_num_batched_tokens = 16,
-                                      .max_model_len = 100,
-                                      .max_queued_requests = 3,
-                                      .max_queued_tokens = 50,
-                                      .n_blocks = 16,
-                                      .block_size = 4,
-                                      .max_logit_rows = 8,
-                                      .prefix_caching = true,
-                                      .on_events = on_events};
-    engine = fake_engine_new(&config);
-    struct engine_port port = fake_engine_port(engine);
-    scheduler = scheduler_new_on(&config, &port);
-    memset(client, 0, sizeof client);
-    n_seen = 0;
+    const struct scheduler_config config = {.max_num_seqs = 4,
+                                            .max_num_batched_tokens = 16,
+                                            .max_model_len = 100,
+                                            .max_queued_requests = 3,
+                                            .max_queued_tokens = 50,
+                                            .n_blocks = 16,
+                                            .block_size = 4,
+                                            .max_logit_rows = 8,
+                                            .prefix_caching = true};
+    fake_scheduler_open(&at, config);
 }
 
 static void end(void) {
-    scheduler_free(scheduler);
-    fake_engine_free(engine);
+    fake_scheduler_close(&at);
 }
 
 static struct generation *ask(int k, int n_prompt, int max_tokens, int n) {
-    struct generation *g = &client[k].generation;
-    g->n_prompt = n_prompt;
-    g->max_tokens = max_tokens;
-    g->n = n;
-    g->prompt_logprobs = -1;
-    for (int i = 0; i < n_prompt; i++) client[k].prompt[i] = i % FAKE_V;
-    fake_client_ready(&client[k], 100);
-    return g;
+    return fake_scheduler_ask(&at, k, n_prompt, max_tokens, n);
 }
 
 static enum status put(struct generation *g, struct err *err) {
-    return scheduler_submit(scheduler, g, err);
+    return fake_scheduler_put(&at, g, err);
 }
 
 START_TEST(too_long_is_refused_with_both_numbers) {
@@ -78,14 +56,14 @@ END_TEST
 START_TEST(the_queue_is_bounded) {
     struct err err;
     ck_assert_int_eq(put(ask(0, 60, 1, 1), &err), STATUS_OK);
-    ck_assert(!scheduler_has_room(scheduler, 1, 1));
+    ck_assert(!scheduler_has_room(at.scheduler, 1, 1));
     ck_assert_int_eq(put(ask(1, 1, 1, 1), &err), STATUS_OVERLOADED);
-    while (scheduler_step(scheduler)) {
+    while (scheduler_step(at.scheduler)) {
     }
     for (int k = 0; k < 3; k++) ck_assert_int_eq(put(ask(k, 10, 1, 1), &err), STATUS_OK);
     ck_assert_int_eq(put(ask(3, 1, 1, 1), &err), STATUS_OVERLOADED);
     struct scheduler_stats stats;
-    scheduler_stats(scheduler, &stats);
+    scheduler_stats(at.scheduler, &stats);
     ck_assert_int_eq(stats.waiting, 3);
     ck_assert_int_eq(stats.queued_tokens, 30);
     end();
@@ -94,11 +72,11 @@ END_TEST
 
 START_TEST(new_weights_count_from_the_next_step) {
     struct err err;
-    scheduler_set_weights(scheduler, (const int[]){7}, 1);
-    ck_assert_int_eq(scheduler->shares.share[0].weight, 1);
+    scheduler_set_weights(at.scheduler, (const int[]){7}, 1);
+    ck_assert_int_eq(at.scheduler->shares.share[0].weight, 1);
     ck_assert_int_eq(put(ask(0, 10, 1, 1), &err), STATUS_OK);
-    scheduler_step(scheduler);
-    ck_assert_int_eq(scheduler->shares.share[0].weight, 7);
+    scheduler_step(at.scheduler);
+    ck_assert_int_eq(at.scheduler->shares.share[0].weight, 7);
     end();
 }
 END_TEST
@@ -109,15 +87,15 @@ START_TEST(a_full_queue_states_its_pace) {
     for (int k = 0; k < 3; k++) ck_assert_int_eq(put(ask(k, 10, 1, 1), &err), STATUS_OK);
     ck_assert_int_eq(put(ask(3, 1, 1, 1), &err), STATUS_OVERLOADED);
     ck_assert_int_eq(err.retry_after_s, 1);
-    scheduler->inbox.queue_since_ns -= 4500000000u; /* as if the queue had waited */
+    at.scheduler->inbox.queue_since_ns -= 4500000000u; /* as if the queue had waited */
     ck_assert_int_eq(put(ask(3, 1, 1, 1), &err), STATUS_OVERLOADED);
     ck_assert_int_eq(err.retry_after_s, 5);
-    scheduler_step(scheduler); /* the first one leaves */
-    ck_assert_int_eq(scheduler_retry_s(scheduler), 5);
+    scheduler_step(at.scheduler); /* the first one leaves */
+    ck_assert_int_eq(scheduler_retry_s(at.scheduler), 5);
     ck_assert_int_eq(put(ask(3, 10, 1, 1), &err), STATUS_OK);
-    while (scheduler_step(scheduler)) {
+    while (scheduler_step(at.scheduler)) {
     }
-    ck_assert_double_lt(scheduler->stats.queue_pace.interval_ns, 4.6e9);
+    ck_assert_double_lt(at.scheduler->stats.queue_pace.interval_ns, 4.6e9);
     end();
 }
 END_TEST
@@ -130,7 +108,7 @@ START_TEST(new_work_restarts_the_clock_of_steps) {
     ck_assert_int_eq(put(ask(0, 5, 1, 1), &err), STATUS_OK);
     uint64_t after = now_ns();
     ck_assert_int_eq(put(ask(1, 5, 1, 1), &err), STATUS_OK);
-    scheduler_stats(scheduler, &stats);
+    scheduler_stats(at.scheduler, &stats);
     ck_assert(stats.last_step_ns >= before && stats.last_step_ns <= after);
     end();
 }
@@ -162,16 +140,16 @@ static void slow_sample(void *self, const struct sample *samples, int n) {
 START_TEST(the_time_of_steps_has_parts) {
     struct err err;
     struct scheduler_stats stats;
-    quick_wait = scheduler->port.wait;
-    scheduler->port.wait = slow_wait;
-    quick_sample = scheduler->port.sample;
-    scheduler->port.sample = slow_sample;
+    quick_wait = at.scheduler->port.wait;
+    at.scheduler->port.wait = slow_wait;
+    quick_sample = at.scheduler->port.sample;
+    at.scheduler->port.sample = slow_sample;
     ck_assert_int_eq(put(ask(0, 5, 4, 1), &err), STATUS_OK);
     uint64_t began = now_ns();
-    while (scheduler_step(scheduler)) {
+    while (scheduler_step(at.scheduler)) {
     }
     uint64_t took = now_ns() - began;
-    scheduler_stats(scheduler, &stats);
+    scheduler_stats(at.scheduler, &stats);
     ck_assert_uint_eq(n_slow_waits, stats.steps);
     ck_assert_uint_ge(stats.part_ns[PART_SAMPLE], n_slow_waits * MS);
     ck_assert_uint_ge(stats.part_ns[PART_FORWARD], n_slow_waits * 2 * MS);
@@ -186,7 +164,7 @@ END_TEST
 
 START_TEST(a_stopping_scheduler_takes_nothing) {
     struct err err;
-    inbox_stop(scheduler);
+    inbox_stop(at.scheduler);
     ck_assert_int_eq(put(ask(0, 3, 1, 1), &err), STATUS_UNAVAILABLE);
     end();
 }
@@ -197,16 +175,16 @@ START_TEST(no_tokens_wanted_ends_each_choice_once) {
     struct generation *g = ask(0, 9, 0, 3);
     g->prompt_logprobs = 1;
     ck_assert_int_eq(put(g, &err), STATUS_OK);
-    while (scheduler_step(scheduler)) {
+    while (scheduler_step(at.scheduler)) {
     }
-    ck_assert_int_eq(n_seen, 8 + 3);
-    for (int i = 0; i < n_seen; i++) fake_client_take(&client[0], &seen[i]);
-    for (int i = 8; i < n_seen; i++) {
-        ck_assert_int_eq(seen[i].kind, EVENT_END);
-        ck_assert_int_eq(seen[i].finish, FINISH_LENGTH);
-        ck_assert_int_eq(seen[i].choice, i - 8);
+    ck_assert_int_eq(at.n_seen, 8 + 3);
+    for (int i = 0; i < at.n_seen; i++) fake_client_take(&at.client[0], &at.seen[i]);
+    for (int i = 8; i < at.n_seen; i++) {
+        ck_assert_int_eq(at.seen[i].kind, EVENT_END);
+        ck_assert_int_eq(at.seen[i].finish, FINISH_LENGTH);
+        ck_assert_int_eq(at.seen[i].choice, i - 8);
     }
-    ck_assert(client[0].done);
+    ck_assert(at.client[0].done);
     end();
 }
 END_TEST
@@ -214,10 +192,10 @@ END_TEST
 START_TEST(choices_share_one_prompt_in_the_numbers) {
     struct err err;
     ck_assert_int_eq(put(ask(0, 10, 2, 3), &err), STATUS_OK);
-    while (scheduler_step(scheduler)) {
+    while (scheduler_step(at.scheduler)) {
     }
     struct scheduler_stats stats;
-    scheduler_stats(scheduler, &stats);
+    scheduler_stats(at.scheduler, &stats);
     ck_assert_int_eq((int)stats.prompt_tokens, 10);
     ck_assert_int_eq((int)stats.cached_tokens, 0);
     ck_assert_int_eq((int)stats.generated_tokens, 6);
@@ -229,20 +207,20 @@ START_TEST(a_prompt_is_found_again) {
     struct err err;
     for (int k = 0; k < 2; k++) {
         ck_assert_int_eq(put(ask(k, 16, 1, 1), &err), STATUS_OK);
-        while (scheduler_step(scheduler)) {
+        while (scheduler_step(at.scheduler)) {
         }
     }
     struct scheduler_stats stats;
-    scheduler_stats(scheduler, &stats);
-    ck_assert_int_eq(seen[0].n_cached, 0);
-    ck_assert_int_eq(seen[1].n_cached, 12);
+    scheduler_stats(at.scheduler, &stats);
+    ck_assert_int_eq(at.seen[0].n_cached, 0);
+    ck_assert_int_eq(at.seen[1].n_cached, 12);
     ck_assert_int_eq((int)stats.prefix_hits, 12);
     ck_assert_int_eq((int)stats.prompt_tokens, 32);
     ck_assert_int_eq((int)stats.cached_tokens, 12);
     ck_assert_int_eq((int)stats.step_rows, 16 + 4);
     ck_assert(stats.steps == 2 && stats.steps_by_rows[1] == 1 && stats.steps_by_rows[2] == 1);
     ck_assert_int_eq((int)stats.generated_tokens, 2);
-    ck_assert_int_eq((int)engine->n_rows, 16 + 4);
+    ck_assert_int_eq((int)at.engine->n_rows, 16 + 4);
     ck_assert_int_eq(stats.blocks_used, 0);
     ck_assert_int_eq(stats.blocks_cached, 4);
     end();
@@ -252,14 +230,14 @@ END_TEST
 START_TEST(choices_beyond_the_batch_wait_their_turn) {
     struct err err;
     ck_assert_int_eq(put(ask(0, 9, 5, 9), &err), STATUS_OK);
-    while (scheduler_step(scheduler)) {
-        scheduler_check(scheduler);
-        for (int i = 0; i < n_seen; i++) fake_client_take(&client[0], &seen[i]);
-        n_seen = 0;
+    while (scheduler_step(at.scheduler)) {
+        scheduler_check(at.scheduler);
+        for (int i = 0; i < at.n_seen; i++) fake_client_take(&at.client[0], &at.seen[i]);
+        at.n_seen = 0;
     }
-    for (int i = 0; i < n_seen; i++) fake_client_take(&client[0], &seen[i]);
-    ck_assert(client[0].done);
-    ck_assert_int_le(engine->most_seqs, 4);
+    for (int i = 0; i < at.n_seen; i++) fake_client_take(&at.client[0], &at.seen[i]);
+    ck_assert(at.client[0].done);
+    ck_assert_int_le(at.engine->most_seqs, 4);
     end();
 }
 END_TEST
@@ -268,15 +246,15 @@ START_TEST(the_leader_may_be_cancelled_before_its_prompt_is_done) {
     struct err err;
     struct generation *g = ask(0, 40, 3, 3);
     ck_assert_int_eq(put(g, &err), STATUS_OK);
-    scheduler_step(scheduler);
+    scheduler_step(at.scheduler);
     atomic_store(&g->cancelled_choices[0], 1);
-    while (scheduler_step(scheduler)) scheduler_check(scheduler);
-    for (int i = 0; i < n_seen; i++) fake_client_take(&client[0], &seen[i]);
-    ck_assert(client[0].done);
-    ck_assert_int_eq(client[0].choice[0].finish, FINISH_CANCELLED);
-    ck_assert_int_eq(client[0].choice[0].n_output, 0);
-    for (int c = 1; c < 3; c++) ck_assert_int_eq(client[0].choice[c].n_output, 3);
-    ck_assert_int_eq((int)engine->n_rows, 40 + 2 * 2);
+    while (scheduler_step(at.scheduler)) scheduler_check(at.scheduler);
+    for (int i = 0; i < at.n_seen; i++) fake_client_take(&at.client[0], &at.seen[i]);
+    ck_assert(at.client[0].done);
+    ck_assert_int_eq(at.client[0].choice[0].finish, FINISH_CANCELLED);
+    ck_assert_int_eq(at.client[0].choice[0].n_output, 0);
+    for (int c = 1; c < 3; c++) ck_assert_int_eq(at.client[0].choice[c].n_output, 3);
+    ck_assert_int_eq((int)at.engine->n_rows, 40 + 2 * 2);
     end();
 }
 END_TEST
@@ -300,17 +278,17 @@ static const struct sampled *bring_bad_results(void *self) {
 
 START_TEST(a_token_out_of_range_ends_its_request_alone) {
     struct err err;
-    scheduler->port.submit = submit_nothing;
-    scheduler->port.sample = sample_badly;
-    scheduler->port.wait = bring_bad_results;
+    at.scheduler->port.submit = submit_nothing;
+    at.scheduler->port.sample = sample_badly;
+    at.scheduler->port.wait = bring_bad_results;
     ck_assert_int_eq(put(ask(0, 5, 3, 1), &err), STATUS_OK);
     ck_assert_int_eq(put(ask(1, 6, 3, 1), &err), STATUS_OK);
-    while (scheduler_step(scheduler)) {
+    while (scheduler_step(at.scheduler)) {
     }
-    ck_assert_int_eq(n_seen, 4);
-    ck_assert_int_eq(seen[0].kind, EVENT_END);
-    ck_assert_int_eq(seen[0].finish, FINISH_ERROR);
-    ck_assert_int_eq(seen[3].finish, FINISH_LENGTH);
+    ck_assert_int_eq(at.n_seen, 4);
+    ck_assert_int_eq(at.seen[0].kind, EVENT_END);
+    ck_assert_int_eq(at.seen[0].finish, FINISH_ERROR);
+    ck_assert_int_eq(at.seen[3].finish, FINISH_LENGTH);
     end();
 }
 END_TEST
@@ -321,14 +299,14 @@ static struct scheduler_view view;
 
 START_TEST(a_view_is_made_after_it_was_asked_for) {
     struct err err;
-    client[0].generation.name = "first";
+    at.client[0].generation.name = "first";
     ck_assert_int_eq(put(ask(0, 5, 9, 2), &err), STATUS_OK);
     ck_assert_int_eq(put(ask(1, 30, 9, 1), &err), STATUS_OK);
-    scheduler_step(scheduler);
-    ck_assert(!scheduler_look(scheduler, &view)); /* nobody had asked */
-    scheduler_step(scheduler);
-    ck_assert(scheduler_look(scheduler, &view));
-    ck_assert(!scheduler_look(scheduler, &view)); /* no step since */
+    scheduler_step(at.scheduler);
+    ck_assert(!scheduler_look(at.scheduler, &view)); /* nobody had asked */
+    scheduler_step(at.scheduler);
+    ck_assert(scheduler_look(at.scheduler, &view));
+    ck_assert(!scheduler_look(at.scheduler, &view)); /* no step since */
     ck_assert_int_eq(view.n, 3);
     for (int i = 0; i < 2; i++) {
         ck_assert_str_eq(view.sequences[i].name, "first");
@@ -349,26 +327,26 @@ END_TEST
 START_TEST(a_view_lists_sequences_that_wait) {
     struct err err;
     ck_assert_int_eq(put(ask(0, 20, 4, 6), &err), STATUS_OK); /* a batch holds 4 */
-    scheduler_look(scheduler, &view);
-    scheduler_step(scheduler);
-    ck_assert(scheduler_look(scheduler, &view));
+    scheduler_look(at.scheduler, &view);
+    scheduler_step(at.scheduler);
+    ck_assert(scheduler_look(at.scheduler, &view));
     ck_assert_int_eq(view.n, 6); /* five choices wait for their prompt */
     ck_assert_int_eq(view.sequences[0].state, VIEW_PREFILL);
     for (int i = 1; i < 6; i++) ck_assert_int_eq(view.sequences[i].state, VIEW_WAITING);
-    while (scheduler_step(scheduler)) {
+    while (scheduler_step(at.scheduler)) {
     }
-    scheduler_look(scheduler, &view); /* the one of the first of these steps */
-    scheduler_step(scheduler);
-    ck_assert(scheduler_look(scheduler, &view));
+    scheduler_look(at.scheduler, &view); /* the one of the first of these steps */
+    scheduler_step(at.scheduler);
+    ck_assert(scheduler_look(at.scheduler, &view));
     ck_assert_int_eq(view.n, 0);
     end();
 }
 END_TEST
 
 START_TEST(a_sleeping_engine_thread_makes_a_view) {
-    scheduler_start(scheduler);
+    scheduler_start(at.scheduler);
     view.n = 1;
-    while (!scheduler_look(scheduler, &view)) sched_yield();
+    while (!scheduler_look(at.scheduler, &view)) sched_yield();
     ck_assert_int_eq(view.n, 0);
     end();
 }

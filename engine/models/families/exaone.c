@@ -22,9 +22,7 @@ const struct model_family model_exaone4 = {
              ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_GATE) | ROLE_BIT(ROLE_UP) |
              ROLE_BIT(ROLE_DOWN) | ROLE_BIT(ROLE_FFN_POST_NORM),
     .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FACTORS),
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
+    FAMILY_USUAL,
     .windows = WINDOWS_PATTERN,
     .full_every = 4,
     .finish = finish,

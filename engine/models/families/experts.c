@@ -72,9 +72,7 @@ const struct model_family model_olmoe = {
     .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_EXPERTS | ROLE_BIT(ROLE_Q_NORM_ALL) |
              ROLE_BIT(ROLE_K_NORM_ALL),
     .optional = ROLE_BIT(ROLE_OUTPUT),
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
+    FAMILY_USUAL,
 };
 
 const struct model_family model_mixtral = {
@@ -96,9 +94,7 @@ const struct model_family model_qwen2moe = {
     .roles = ROLES_LLAMA | ROLES_EXPERTS | ROLES_SHARED | ROLE_BIT(ROLE_SHARED_ROUTER) |
              ROLES_QKV_BIASES,
     .optional = ROLE_BIT(ROLE_OUTPUT),
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
+    FAMILY_USUAL,
     .windows = WINDOWS_LISTED,
 };
 
@@ -107,9 +103,7 @@ const struct model_family model_qwen3moe = {
     .hf = qwen3_hf,
     .roles = ROLES_LLAMA | ROLES_EXPERTS | ROLES_QK_NORM,
     .optional = ROLE_BIT(ROLE_OUTPUT),
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
+    FAMILY_USUAL,
     .windows = WINDOWS_LISTED,
     .weights = {.normalised_in_gguf = true},
 };
@@ -120,9 +114,7 @@ const struct model_family model_minimax_m2 = {
     .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_EXPERTS | ROLE_BIT(ROLE_ROUTER_CORRECTION) |
              ROLE_BIT(ROLE_Q_NORM_ALL) | ROLE_BIT(ROLE_K_NORM_ALL),
     .optional = ROLE_BIT(ROLE_OUTPUT),
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
+    FAMILY_USUAL,
     .rope_base = 5000000,
     .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
     .by_sigmoid = true,
@@ -134,9 +126,7 @@ const struct model_family model_qwen3vlmoe = {
     .hf = qwen3vl_hf,
     .roles = ROLES_LLAMA | ROLES_EXPERTS | ROLES_QK_NORM,
     .optional = ROLE_BIT(ROLE_OUTPUT),
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
+    FAMILY_USUAL,
     .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
     .folder = {.alias = qwen3vl_alias,
                .transposed = ROLE_BIT(ROLE_EXPERTS_GATE_UP) | ROLE_BIT(ROLE_EXPERTS_DOWN),

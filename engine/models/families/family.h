@@ -118,6 +118,10 @@ struct model_family {
     enum status (*finish)(struct model_config *config, struct err *err);
 };
 
+/* The fields of most families: RMS norms, SiLU, rotary positions in halves. */
+#define FAMILY_USUAL                                                                               \
+    .norm = NORM_RMS, .activation = ACTIVATION_SILU, .positions = POSITIONS_ROPE_HALVES
+
 /* The tensors of most families: pre-norm blocks of attention and a gated MLP. */
 #define ROLES_ENDS (ROLE_BIT(ROLE_TOKEN_EMBEDDING) | ROLE_BIT(ROLE_OUTPUT_NORM))
 #define ROLES_ATTENTION                                                                            \

@@ -53,15 +53,23 @@ static const struct role_alias alias_4[] = {{ROLE_FFN_NORM, "pre_feedforward_lay
                                             {ROLE_EXPERTS_DOWN, "experts.down_proj"},
                                             {0}};
 
+#define GEMMA_FIELDS                                                                               \
+    .norm = NORM_RMS, .activation = ACTIVATION_GELU_TANH, .positions = POSITIONS_ROPE_HALVES,      \
+    .ties = true
+#define GEMMA3_WINDOWS                                                                             \
+    .windows = WINDOWS_PATTERN, .full_every = 6, .window_rotation = WINDOW_ROPE_LOCAL,             \
+    .rope_base = 1000000
+#define GEMMA4_FIELDS                                                                              \
+    GEMMA_FIELDS, .windows = WINDOWS_LISTED, .window_rotation = WINDOW_ROPE_LOCAL,                 \
+                  .rope_base = 1000000, .keys_may_serve = true, .norms_values = true,              \
+                  .head_size = 512
+
 /* Its config.json says "gelu" and means the tanh approximation. */
 const struct model_family model_gemma = {
     .gguf = "gemma",
     .hf = hf,
     .roles = ROLES_LLAMA,
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_GELU_TANH,
-    .positions = POSITIONS_ROPE_HALVES,
-    .ties = true,
+    GEMMA_FIELDS,
     .folder = {.adds_one = true, .activation = "gelu"},
     .finish = finish,
 };
@@ -70,12 +78,9 @@ const struct model_family model_gemma2 = {
     .gguf = "gemma2",
     .hf = hf_2,
     .roles = ROLES_LLAMA | ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_FFN_POST_NORM),
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_GELU_TANH,
-    .positions = POSITIONS_ROPE_HALVES,
+    GEMMA_FIELDS,
     .windows = WINDOWS_PATTERN,
     .full_every = 2,
-    .ties = true,
     .folder = {.alias = alias, .adds_one = true},
     .finish = finish_2,
 };
@@ -87,15 +92,9 @@ const struct model_family model_gemma3 = {
     .roles = ROLES_LLAMA | ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM) |
              ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_FFN_POST_NORM),
     .optional = ROLE_BIT(ROLE_OUTPUT),
-    .norm = NORM_RMS,
+    GEMMA_FIELDS,
     .norm_epsilon = 1e-6f,
-    .activation = ACTIVATION_GELU_TANH,
-    .positions = POSITIONS_ROPE_HALVES,
-    .windows = WINDOWS_PATTERN,
-    .full_every = 6,
-    .window_rotation = WINDOW_ROPE_LOCAL,
-    .rope_base = 1000000,
-    .ties = true,
+    GEMMA3_WINDOWS,
     .folder = {.alias = alias,
                .adds_one = true,
                .V = 262208,
@@ -114,16 +113,10 @@ const struct model_family model_gemma_embedding = {
     .hf = hf_embedding,
     .roles = ROLES_LLAMA | ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM) |
              ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_FFN_POST_NORM),
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_GELU_TANH,
+    GEMMA_FIELDS,
     .norm_epsilon = 1e-6f,
     .is_encoder = true,
-    .positions = POSITIONS_ROPE_HALVES,
-    .windows = WINDOWS_PATTERN,
-    .full_every = 6,
-    .window_rotation = WINDOW_ROPE_LOCAL,
-    .rope_base = 1000000,
-    .ties = true,
+    GEMMA3_WINDOWS,
     .folder = {.alias = alias, .adds_one = true},
     .finish = finish_2,
 };
@@ -140,16 +133,7 @@ const struct model_family model_gemma4 = {
                 ROLE_BIT(ROLE_INPUTS_EMBEDDING) | ROLE_BIT(ROLE_INPUTS_PROJECTION) |
                 ROLE_BIT(ROLE_INPUTS_NORM) | ROLE_BIT(ROLE_INPUT_GATE) | ROLE_BIT(ROLE_INPUT_OUT) |
                 ROLE_BIT(ROLE_INPUT_NORM),
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_GELU_TANH,
-    .positions = POSITIONS_ROPE_HALVES,
-    .windows = WINDOWS_LISTED,
-    .window_rotation = WINDOW_ROPE_LOCAL,
-    .rope_base = 1000000,
-    .keys_may_serve = true,
-    .norms_values = true,
-    .head_size = 512,
-    .ties = true,
+    GEMMA4_FIELDS,
     .folder = {.alias = alias},
     .finish = finish_4,
 };
@@ -163,17 +147,8 @@ const struct model_family model_gemma4_experts = {
              ROLE_BIT(ROLE_EXPERTS_SCALE) | ROLE_BIT(ROLE_EXPERTS_GATE) |
              ROLE_BIT(ROLE_EXPERTS_UP) | ROLE_BIT(ROLE_EXPERTS_DOWN),
     .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FACTORS),
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_GELU_TANH,
-    .positions = POSITIONS_ROPE_HALVES,
-    .windows = WINDOWS_LISTED,
-    .window_rotation = WINDOW_ROPE_LOCAL,
-    .rope_base = 1000000,
+    GEMMA4_FIELDS,
     .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
-    .keys_may_serve = true,
-    .norms_values = true,
-    .head_size = 512,
-    .ties = true,
     .folder = {.alias = alias_4, .fused = ROLES_FUSED_EXPERTS},
     .finish = finish_4,
 };

@@ -53,9 +53,7 @@ const struct model_family model_glm4_moe = {
              ROLE_BIT(ROLE_ROUTER_CORRECTION) | ROLE_BIT(ROLE_EXPERTS_GATE) |
              ROLE_BIT(ROLE_EXPERTS_UP) | ROLE_BIT(ROLE_EXPERTS_DOWN) | ROLES_SHARED,
     .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_QKV_BIASES | ROLES_QK_NORM,
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
+    FAMILY_USUAL,
     .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
     .by_sigmoid = true,
     .folder = {.alias = moe_alias, .rope_part = 0.5f},

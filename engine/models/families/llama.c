@@ -39,9 +39,7 @@ const struct model_family model_seed_oss = {
     .roles = ROLES_ENDS | ROLES_ATTENTION | ROLE_BIT(ROLE_FFN_NORM_ALIAS) | ROLE_BIT(ROLE_GATE) |
              ROLE_BIT(ROLE_UP) | ROLE_BIT(ROLE_DOWN),
     .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_QKV_BIASES | ROLES_MLP_BIASES,
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
+    FAMILY_USUAL,
 };
 
 enum { EVERY = 4 };

@@ -16,9 +16,7 @@ const struct model_family model_mistral = {
     .hf = hf,
     .roles = ROLES_LLAMA,
     .optional = ROLE_BIT(ROLE_OUTPUT),
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
+    FAMILY_USUAL,
     .windows = WINDOWS_ALL_LAYERS,
 };
 

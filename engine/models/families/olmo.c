@@ -13,9 +13,7 @@ const struct model_family model_olmo2 = {
              ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_GATE) | ROLE_BIT(ROLE_UP) |
              ROLE_BIT(ROLE_DOWN) | ROLE_BIT(ROLE_FFN_POST_NORM),
     .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_ATTENTION_BIASES,
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
+    FAMILY_USUAL,
     .windows = WINDOWS_PATTERN,
     .full_every = 4,
     .window_rotation = WINDOW_ROPE_UNSCALED,

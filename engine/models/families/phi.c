@@ -39,8 +39,6 @@ const struct model_family model_phi3 = {
     .roles = ROLES_ENDS | ROLE_BIT(ROLE_ATTN_NORM) | ROLE_BIT(ROLE_QKV) | ROLE_BIT(ROLE_O) |
              ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_GATE_UP) | ROLE_BIT(ROLE_DOWN),
     .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_LONG) | ROLE_BIT(ROLE_ROPE_SHORT),
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
+    FAMILY_USUAL,
     .windows = WINDOWS_ALL_LAYERS,
 };

@@ -25,9 +25,7 @@ const struct model_family model_qwen2 = {
     .hf = qwen2_hf,
     .roles = ROLES_LLAMA | ROLE_BIT(ROLE_Q_BIAS) | ROLE_BIT(ROLE_K_BIAS) | ROLE_BIT(ROLE_V_BIAS),
     .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FACTORS),
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
+    FAMILY_USUAL,
     .windows = WINDOWS_LISTED,
 };
 
@@ -36,9 +34,7 @@ const struct model_family model_qwen3 = {
     .hf = qwen3_hf,
     .roles = ROLES_LLAMA | ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM),
     .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FACTORS),
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
+    FAMILY_USUAL,
     .windows = WINDOWS_LISTED,
 };
 
@@ -47,9 +43,7 @@ const struct model_family model_qwen2vl = {
     .hf = qwen2vl_hf,
     .roles = ROLES_LLAMA | ROLES_QKV_BIASES,
     .optional = ROLE_BIT(ROLE_OUTPUT),
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
+    FAMILY_USUAL,
     .windows = WINDOWS_LISTED,
 };
 
@@ -58,9 +52,7 @@ const struct model_family model_qwen3vl = {
     .hf = qwen3vl_hf,
     .roles = ROLES_LLAMA | ROLES_QK_NORM,
     .optional = ROLE_BIT(ROLE_OUTPUT),
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
+    FAMILY_USUAL,
 };
 
 const struct model_family model_hunyuan = {
@@ -68,10 +60,8 @@ const struct model_family model_hunyuan = {
     .hf = hunyuan_hf,
     .roles = ROLES_LLAMA | ROLES_QK_NORM,
     .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_ATTENTION_BIASES,
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_SILU,
+    FAMILY_USUAL,
     .norms_heads_last = true,
-    .positions = POSITIONS_ROPE_HALVES,
     .folder = {.alias = hunyuan_alias},
 };
 
@@ -90,18 +80,15 @@ static const struct role_alias qwen35moe_alias[] = {{ROLE_EXPERTS_DOWN, "mlp.exp
     (ROLE_BIT(ROLE_ROUTER) | ROLE_BIT(ROLE_EXPERTS_GATE) | ROLE_BIT(ROLE_EXPERTS_UP) |             \
      ROLE_BIT(ROLE_EXPERTS_DOWN) | ROLES_SHARED | ROLE_BIT(ROLE_SHARED_ROUTER))
 
+#define QWEN_DELTA_FIELDS                                                                          \
+    FAMILY_USUAL, .optional = ROLE_BIT(ROLE_OUTPUT), .norm_epsilon = 1e-6f, .rope_base = 10000000, \
+                  .taps = 4, .states = STATE_DELTA
+
 const struct model_family model_qwen35 = {
     .gguf = "qwen35",
     .hf = qwen35_hf,
     .roles = ROLES_QWEN_DELTA | ROLES_MLP,
-    .optional = ROLE_BIT(ROLE_OUTPUT),
-    .norm = NORM_RMS,
-    .norm_epsilon = 1e-6f,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
-    .rope_base = 10000000,
-    .taps = 4,
-    .states = STATE_DELTA,
+    QWEN_DELTA_FIELDS,
     .tiles_heads = true,
     .folder = {.adds_one = true, .rope_part = 0.25f},
 };
@@ -112,15 +99,8 @@ static const struct model_family fused_qwen35moe = {
     .only_folders = true,
     .hf = qwen35moe_hf,
     .roles = ROLES_QWEN_DELTA | ROLES_SHARING_EXPERTS,
-    .optional = ROLE_BIT(ROLE_OUTPUT),
-    .norm = NORM_RMS,
-    .norm_epsilon = 1e-6f,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
-    .rope_base = 10000000,
+    QWEN_DELTA_FIELDS,
     .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
-    .taps = 4,
-    .states = STATE_DELTA,
     .tiles_heads = true,
     .folder = {.alias = qwen35moe_alias,
                .fused = ROLES_FUSED_EXPERTS,
@@ -133,15 +113,8 @@ const struct model_family model_qwen35moe = {
     .gguf = "qwen35moe",
     .hf = qwen35moe_hf,
     .roles = ROLES_QWEN_DELTA | ROLES_SHARING_EXPERTS,
-    .optional = ROLE_BIT(ROLE_OUTPUT),
-    .norm = NORM_RMS,
-    .norm_epsilon = 1e-6f,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
-    .rope_base = 10000000,
+    QWEN_DELTA_FIELDS,
     .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
-    .taps = 4,
-    .states = STATE_DELTA,
     .tiles_heads = true,
     .folder = {.fused_form = &fused_qwen35moe,
                .adds_one = true,
@@ -154,15 +127,8 @@ const struct model_family model_qwen3next = {
     .gguf = "qwen3next",
     .hf = qwen3next_hf,
     .roles = ROLES_QWEN_DELTA | ROLES_MLP | ROLES_SHARING_EXPERTS,
-    .optional = ROLE_BIT(ROLE_OUTPUT),
-    .norm = NORM_RMS,
-    .norm_epsilon = 1e-6f,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
-    .rope_base = 10000000,
+    QWEN_DELTA_FIELDS,
     .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
-    .taps = 4,
-    .states = STATE_DELTA,
     .folder = {.fused = ROLE_BIT(ROLE_DELTA_QKVZ) | ROLE_BIT(ROLE_DELTA_B_DT),
                .adds_one = true,
                .rope_part = 0.25f},

@@ -11,27 +11,20 @@
  * matrices. */
 #include "engine/models/families/family.h"
 
+#define LFM2_ALIASES                                                                               \
+    {ROLE_ATTN_NORM, "operator_norm.weight"}, {ROLE_FFN_NORM, "ffn_norm.weight"},                  \
+        {ROLE_O, "self_attn.out_proj.weight"}, {ROLE_Q_NORM, "self_attn.q_layernorm.weight"},      \
+        {ROLE_K_NORM, "self_attn.k_layernorm.weight"}, {ROLE_GATE, "feed_forward.w1.weight"},      \
+        {ROLE_UP, "feed_forward.w3.weight"}, {                                                     \
+        ROLE_DOWN, "feed_forward.w2.weight"                                                        \
+    }
+
 static const char *const hf[] = {"Lfm2ForCausalLM", NULL};
-static const struct role_alias alias[] = {{ROLE_ATTN_NORM, "operator_norm.weight"},
-                                          {ROLE_FFN_NORM, "ffn_norm.weight"},
-                                          {ROLE_O, "self_attn.out_proj.weight"},
-                                          {ROLE_Q_NORM, "self_attn.q_layernorm.weight"},
-                                          {ROLE_K_NORM, "self_attn.k_layernorm.weight"},
-                                          {ROLE_GATE, "feed_forward.w1.weight"},
-                                          {ROLE_UP, "feed_forward.w3.weight"},
-                                          {ROLE_DOWN, "feed_forward.w2.weight"},
-                                          {0}};
+static const struct role_alias alias[] = {LFM2_ALIASES, {0}};
 
 static const char *const moe_hf[] = {"Lfm2MoeForCausalLM", NULL};
 static const struct role_alias moe_alias[] = {
-    {ROLE_ATTN_NORM, "operator_norm.weight"},
-    {ROLE_FFN_NORM, "ffn_norm.weight"},
-    {ROLE_O, "self_attn.out_proj.weight"},
-    {ROLE_Q_NORM, "self_attn.q_layernorm.weight"},
-    {ROLE_K_NORM, "self_attn.k_layernorm.weight"},
-    {ROLE_GATE, "feed_forward.w1.weight"},
-    {ROLE_UP, "feed_forward.w3.weight"},
-    {ROLE_DOWN, "feed_forward.w2.weight"},
+    LFM2_ALIASES,
     {ROLE_ROUTER, "feed_forward.gate.weight"},
     {ROLE_ROUTER_CORRECTION, "feed_forward.expert_bias"},
     {ROLE_EXPERTS_GATE, "feed_forward.experts.*.w1.weight"},
@@ -39,37 +32,27 @@ static const struct role_alias moe_alias[] = {
     {ROLE_EXPERTS_DOWN, "feed_forward.experts.*.w2.weight"},
     {0}};
 
+#define ROLES_LFM2                                                                                 \
+    (ROLE_BIT(ROLE_TOKEN_EMBEDDING) | ROLE_BIT(ROLE_OUTPUT_NORM_ALIAS) | ROLES_ATTENTION |         \
+     ROLES_QK_NORM | ROLES_SHORT_CONV | ROLES_GATED_MLP)
+#define LFM2_FIELDS                                                                                \
+    FAMILY_USUAL, .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_SHORT_CONV_BIASES,                     \
+                  .norm_epsilon = 1e-5f, .rope_base = 1000000, .taps = 3, .ties = true
+
 const struct model_family model_lfm2 = {
     .gguf = "lfm2",
     .hf = hf,
-    .roles = ROLE_BIT(ROLE_TOKEN_EMBEDDING) | ROLE_BIT(ROLE_OUTPUT_NORM_ALIAS) | ROLES_ATTENTION |
-             ROLES_QK_NORM | ROLES_SHORT_CONV | ROLES_GATED_MLP,
-    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_SHORT_CONV_BIASES,
-    .norm = NORM_RMS,
-    .norm_epsilon = 1e-5f,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
-    .rope_base = 1000000,
-    .taps = 3,
-    .ties = true,
+    .roles = ROLES_LFM2,
+    LFM2_FIELDS,
     .folder = {.alias = alias, .width_key = "block_ff_dim|intermediate_size"},
 };
 
 const struct model_family model_lfm2_moe = {
     .gguf = "lfm2moe",
     .hf = moe_hf,
-    .roles = ROLE_BIT(ROLE_TOKEN_EMBEDDING) | ROLE_BIT(ROLE_OUTPUT_NORM_ALIAS) | ROLES_ATTENTION |
-             ROLES_QK_NORM | ROLES_SHORT_CONV | ROLES_GATED_MLP | ROLE_BIT(ROLE_ROUTER) |
-             ROLE_BIT(ROLE_ROUTER_CORRECTION) | ROLE_BIT(ROLE_EXPERTS_GATE) |
-             ROLE_BIT(ROLE_EXPERTS_UP) | ROLE_BIT(ROLE_EXPERTS_DOWN),
-    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_SHORT_CONV_BIASES,
-    .norm = NORM_RMS,
-    .norm_epsilon = 1e-5f,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
-    .rope_base = 1000000,
-    .taps = 3,
-    .ties = true,
+    .roles = ROLES_LFM2 | ROLE_BIT(ROLE_ROUTER) | ROLE_BIT(ROLE_ROUTER_CORRECTION) |
+             ROLE_BIT(ROLE_EXPERTS_GATE) | ROLE_BIT(ROLE_EXPERTS_UP) | ROLE_BIT(ROLE_EXPERTS_DOWN),
+    LFM2_FIELDS,
     .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
     .by_sigmoid = true,
     .folder = {.alias = moe_alias},
@@ -122,9 +105,7 @@ const struct model_family model_bamba = {
     .hf = bamba_hf,
     .roles = ROLES_LLAMA | ROLES_SPACE,
     .optional = ROLE_BIT(ROLE_OUTPUT),
-    .norm = NORM_RMS,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
+    FAMILY_USUAL,
     .taps = 4,
     .states = STATE_SPACE,
     .folder = {.alias = bamba_alias, .rope_part = 0.5f},
@@ -166,10 +147,8 @@ const struct model_family model_falcon_h1 = {
     .hf = falcon_h1_hf,
     .roles = ROLES_LLAMA | ROLES_SPACE,
     .optional = ROLE_BIT(ROLE_OUTPUT),
-    .norm = NORM_RMS,
+    FAMILY_USUAL,
     .norm_epsilon = 1e-5f,
-    .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
     .scales = true,
     .taps = 4,
     .states = STATE_SPACE,
