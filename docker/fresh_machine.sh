@@ -30,7 +30,7 @@ if ! command -v debootstrap >/dev/null; then
         exit 1
     fi
 fi
-root=$(mktemp -d "${TMPDIR:-/var/tmp}/penstock_fresh_XXXXXX")
+root=$(realpath "$(mktemp -d "${TMPDIR:-/var/tmp}/penstock_fresh_XXXXXX")")
 
 # The processes that descend from process $1.
 descendants() {
