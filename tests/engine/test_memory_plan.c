@@ -1,5 +1,6 @@
 /* The arithmetic of the memory plan. */
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/memory/memory.h"

@@ -206,7 +206,7 @@ END_TEST
 START_TEST(a_prompt_is_found_again) {
     struct err err;
     for (int k = 0; k < 2; k++) {
-        ck_assert_int_eq(put(ask(k, 16, 1, 1), &err), STATUS_OK);
+        ck_assert_int_eq(put(ask(0, 16, 1, 1), &err), STATUS_OK);
         while (scheduler_step(at.scheduler)) {
         }
     }
