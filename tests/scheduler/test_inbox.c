@@ -303,7 +303,7 @@ START_TEST(a_view_is_made_after_it_was_asked_for) {
     ck_assert_int_eq(put(ask(0, 5, 9, 2), &err), STATUS_OK);
     ck_assert_int_eq(put(ask(1, 30, 9, 1), &err), STATUS_OK);
     scheduler_step(at.scheduler);
-    ck_assert(!scheduler_look(at.scheduler, &view)); /* nobody had asked */
+    ck_assert(!scheduler_look(at.scheduler, &view)); /* it was not asked for */
     scheduler_step(at.scheduler);
     ck_assert(scheduler_look(at.scheduler, &view));
     ck_assert(!scheduler_look(at.scheduler, &view)); /* no step since */
@@ -335,7 +335,7 @@ START_TEST(a_view_lists_sequences_that_wait) {
     for (int i = 1; i < 6; i++) ck_assert_int_eq(view.sequences[i].state, VIEW_WAITING);
     while (scheduler_step(at.scheduler)) {
     }
-    scheduler_look(at.scheduler, &view); /* the one of the first of these steps */
+    scheduler_look(at.scheduler, &view); /* of the first step */
     scheduler_step(at.scheduler);
     ck_assert(scheduler_look(at.scheduler, &view));
     ck_assert_int_eq(view.n, 0);

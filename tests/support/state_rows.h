@@ -1,4 +1,4 @@
-/* Ops with a state per sequence, in steps of any size: what their suites share. A suite describes
+/* Ops with a state per sequence, in steps of any size: the code that their suites share. A suite describes
  * its op as a struct state_op; the checks compare the bytes of every CPU path, of steps of any size
  * and of copied states with those of the plain path in one step. */
 #ifndef PENSTOCK_TESTS_STATE_ROWS_H
@@ -34,7 +34,7 @@ void check_steps_of_any_size(const struct state_op *op);
 /* A copied state continues like the first. */
 void check_copied_states(const struct state_op *op);
 
-/* A step of 9 rows copies the state after some of them. The rows after a copy have the same
+/* A step of 9 rows copies the state after some rows. The rows after a copy have the same
  * bytes. */
 void check_states_after_rows(const struct state_op *op);
 

@@ -35,7 +35,7 @@ struct object {
     bool is_loose;         /* a pattern is ignored: other keys may have any value */
     bool is_impossible;    /* a required property may not exist */
     struct pointers lasts; /* schemas that the last members break */
-    int last_rule;         /* of these members; 0: `lasts` is empty */
+    int last_rule;         /* of `lasts`; 0: that is empty */
 };
 
 /* ---- the schemas of a property -------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* Loads a model: copies the tensors of its file, or this rank's part of them, into the backend's
- * layout. The public header of engine/models/load/, on the thread that opens the model.
+/* Loads a model: copies the tensors of its file, or this rank's parts, into the backend's layout.
+ * The public header of engine/models/load/, on the thread that opens the model.
  *
  *   load.c          each role's tensor, the activation buffers, closing
  *   load_experts.c  tensors whose layout in files is another one
