@@ -1,6 +1,6 @@
 /* Ops with a state per sequence, in steps of any size: the code that their suites share. A suite
- * describes its op as a struct state_op; the checks compare the bytes of every CPU path, of steps of
- * any size and of copied states with those of the plain path in one step. */
+ * describes its op as a struct state_op. The checks compare the bytes of every CPU path, of steps
+ * of any size and of copied states with those of the plain path in one step. */
 #ifndef PENSTOCK_TESTS_STATE_ROWS_H
 #define PENSTOCK_TESTS_STATE_ROWS_H
 
