@@ -211,6 +211,7 @@ static const char *const end_names[] = {
     "<|tool_response>",
     "<|endoftext|>",
     "<|end_of_text|>",
+    "<|end_of_msg|>",
     "<end_of_utterance>",
     "[EOT]",
     "[EOS]",

@@ -197,13 +197,14 @@ static bool find_first_mask(struct generation_job *job, struct matcher *matcher,
     return true;
 }
 
-/* Allows reasoning before the text of the field's grammar. The result is compiled next. */
+/* Allows reasoning before the text of the field's grammar, and marks around it. The result is
+ * compiled next. */
 static enum status let_think(struct generation_job *job, struct err *err) {
     struct api_request *request = job->request;
     struct buf content = {0}, text = {0};
     enum status status = write_content(&request->grammar, &content, err);
     if (status == STATUS_OK) {
-        thoughts_grammar_write(job->format.reasoning, content.data, &text);
+        thoughts_grammar_write(job->format.reasoning, may_think(job), content.data, &text);
         status = keep_tag(request, request->grammar.field, &text, err);
     }
     buf_free(&content);
@@ -215,7 +216,9 @@ static enum status let_think(struct generation_job *job, struct err *err) {
 /* Sets the step after the first mask. The field's text is compiled separately first, so that an
  * error refers to the text that the client wrote. */
 static void end_mask(struct generation_job *job) {
-    bool thinks = !job->tools && !job->thinks && may_think(job);
+    const struct reasoning_format *reasoning = job->format.reasoning;
+    bool has_envelope = reasoning && reasoning_format_has_envelope(reasoning);
+    bool thinks = !job->tools && !job->thinks && (may_think(job) || has_envelope);
     job->step = thinks ? STEP_GRAMMAR : STEP_BEGIN;
     if (thinks) let_think(job, &job->err);
 }

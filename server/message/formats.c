@@ -31,7 +31,25 @@
 #define ACTION "    {\n        \"tool_name\": \"%n\",\n        \"parameters\": %a\n    }"
 #define ACTION_END "\n]" OPTIONAL_BREAK "```" OPTIONAL_BREAK
 #define KIMI(word) "<|tool_" word "|>"
+#define XTML(tag) "<|open|>" tag "<|sep|>"
+#define XTML_END(tag) "<|close|>" tag "<|sep|>"
 #define BETWEEN_JSON OPTIONAL_SEMICOLON OPTIONAL_BLANK OPTIONAL_BREAK
+
+static const struct tool_form kimi_k3_envelope[N_MARKS] = {
+    [MARK_OPEN] = {.call = XTML("response")},
+    [MARK_CLOSE] = {.call = XTML_END("response")},
+    [MARK_LAST] = {.call = XTML_END("message")},
+};
+
+static const struct tool_form ernie45_envelope[N_MARKS] = {
+    [MARK_OPEN] = {.call = "<response>\n"},
+    [MARK_CLOSE] = {.call = "\n</response>"},
+};
+
+static const struct tool_form hunyuan_envelope[N_MARKS] = {
+    [MARK_OPEN] = {.call = "<answer>\n"},
+    [MARK_CLOSE] = {.call = "\n</answer>"},
+};
 
 static const struct tool_format tool_formats[] = {
     {"openai", {"<|channel|>commentary", "<|call|>"}, .is_harmony = true},
@@ -45,6 +63,16 @@ static const struct tool_format tool_formats[] = {
                {KIMI("calls_section_begin"),
                 KIMI("call_begin") "%n:%i" KIMI("call_argument_begin") "%a" KIMI("call_end"), "",
                 KIMI("calls_section_end")}}},
+    {"kimi_k3",
+     {"<|open|>", NULL},
+     "<|close|>",
+     .envelope = kimi_k3_envelope,
+     .forms = {{XTML("tools"), "<|open|>call tool=\"%n\" index=\"%i\"<|sep|>%tclose|>call<|sep|>",
+                "", XTML_END("tools")},
+               {XTML("tools"),
+                "<|open|>call tool=\"%n\" index=\"%i\"<|sep|><|open|>json "
+                "type=\"object\"<|sep|>%a" XTML_END("json") XTML_END("call"),
+                "", XTML_END("tools")}}},
     {"gemma4",
      {"<|tool_call>", NULL},
      .forms = {{.call = "<|tool_call>call:%n{%g}<tool_call|>", .between = ""}}},
@@ -101,11 +129,17 @@ static const struct tool_format tool_formats[] = {
      .prefix = "all\n",
      .forms = {{.call = "%n\n%a", .between = ">>>", .at_start = true},
                {.call = ">>>%n\n%a", .between = ""}}},
-    {"qwen3_coder qwen3_xml mimo",
+    {"qwen3_coder qwen3_xml mimo step3p5",
      {"<function=", NULL},
      .forms = {{.call = "<tool_call>\n<function=%n>\n%x/function>\n</tool_call>", .between = "\n"},
                {.call = "<function=%n>\n%x/function>", .between = "\n"}}},
-    {"glm45",
+    {"hy_v3", /* before GLM 4.5, which writes the same pairs */
+     {"<tool_sep>", NULL},
+     "<arg_key>",
+     .forms = {{"<tool_calls>" OPTIONAL_BREAK,
+                "<tool_call>%n<tool_sep>" OPTIONAL_BREAK "%k/tool_call>", OPTIONAL_BREAK,
+                OPTIONAL_BREAK "</tool_calls>"}}},
+    {"glm45 glm47",
      {"<arg_key>", NULL},
      .forms = {{.call = "<tool_call>%n" OPTIONAL_BREAK "%k/tool_call>",
                 .between = OPTIONAL_BREAK}}},
@@ -140,6 +174,29 @@ static const struct tool_format tool_formats[] = {
      .forms = {{"<|START_ACTION|>" OPTIONAL_BREAK "[" OPTIONAL_BREAK,
                 FOUR_BLANKS "{\"tool_call_id\": \"%i\", \"tool_name\": \"%n\", \"parameters\": %a}",
                 "," OPTIONAL_BREAK, OPTIONAL_BREAK "]" OPTIONAL_BREAK "<|END_ACTION|>"}}},
+    {"longcat",
+     {"<longcat_tool_call>", NULL},
+     .forms = {{.call =
+                    "<longcat_tool_call>" OPTIONAL_BREAK "%j" OPTIONAL_BREAK "</longcat_tool_call>",
+                .between = OPTIONAL_BREAK,
+                .arguments_key = "arguments"}}},
+    {"internlm",
+     {"<|action_start|>", NULL},
+     "<|plugin|>",
+     .forms = {{.call = "<|action_start|><|plugin|>" OPTIONAL_BREAK "%j" OPTIONAL_BREAK
+                        "<|action_end|>",
+                .between = OPTIONAL_BREAK,
+                .arguments_key = "parameters"}}},
+    {"gigachat3",
+     {"<|function_call|>", "function call<|role_sep|>"},
+     .forms = {{.call = "<|function_call|>%j", .between = "", .arguments_key = "arguments"},
+               {.call = "<|message_sep|>\n\nfunction call<|role_sep|>\n%j",
+                .between = "",
+                .arguments_key = "arguments"}}},
+    {"minicpm5",
+     {"<param name=", NULL},
+     .forms = {{.call = "<function name=\"%n\">" OPTIONAL_BREAK "%c/function>",
+                .between = OPTIONAL_BREAK}}},
     {"command_r",
      {"Action:\\n```json", NULL}, /* in the source of a template */
      .forms = {{"Action:\n```json\n[\n", ACTION, ",\n", ACTION_END, .marker = "Action:\n```json"},
@@ -156,7 +213,7 @@ static const struct tool_format tool_formats[] = {
      .forms = {{"<tool_calls>" OPTIONAL_BREAK "[" OPTIONAL_BREAK, "%j",
                 "," OPTIONAL_BLANK OPTIONAL_BREAK, OPTIONAL_BREAK "]</tool_calls>",
                 .arguments_key = "arguments"}}},
-    {"hermes granite4", /* Hermes, Qwen 2.5 and 3, SmolLM3, Granite 4 */
+    {"hermes granite4 ernie45", /* Hermes, Qwen 2.5 and 3, SmolLM3, Granite 4, ERNIE 4.5 */
      {"<tool_call>", NULL},
      .forms = {{.call = "<tool_call>\n%j\n</tool_call>",
                 .between = "\n",
@@ -175,6 +232,9 @@ static const struct tool_format tool_formats[] = {
 
 static const struct reasoning_format reasoning_formats[] = {
     {"openai_gptoss", "<|channel|>analysis", .is_harmony = true},
+    {"kimi_k3", "<|open|>", XTML("think"), XTML_END("think"), .envelope = kimi_k3_envelope},
+    {"ernie45", "<response>", "<think>", "</think>", .envelope = ernie45_envelope},
+    {"hunyuan_a13b", NULL, "<think>", "</think>", .envelope = hunyuan_envelope}, /* by name */
     {"seed_oss", "<seed:think>", "<seed:think>", "</seed:think>"},
     {"mistral", "[THINK]", "[THINK]", "[/THINK]"},
     {"granite",
@@ -183,8 +243,9 @@ static const struct reasoning_format reasoning_formats[] = {
     {"apertus", "<|inner_prefix|>", "<|inner_prefix|>", "<|inner_suffix|>"},
     {"cohere2", "<|START_THINKING|>", "<|START_THINKING|>", "<|END_THINKING|>"},
     {"minimax_m3", "<mm:think>", "<mm:think>", "</mm:think>"},
-    {"qwen3 deepseek_r1 deepseek_v3 glm45 glm47 olmo3 holo2 kimi_k2 mimo nemotron_v3", "<think>",
-     "<think>", "</think>"},
+    {"qwen3 deepseek_r1 deepseek_v3 deepseek_v4 glm45 glm47 olmo3 holo2 kimi_k2 mimo minimax_m2 "
+     "nemotron_v3 step3 step3p5 hy_v3",
+     "<think>", "<think>", "</think>"},
 };
 
 #define N_TOOL_FORMATS (sizeof tool_formats / sizeof *tool_formats)
@@ -223,6 +284,10 @@ const char *tool_format_prefix(const struct tool_format *format) {
     return format->prefix;
 }
 
+bool reasoning_format_has_envelope(const struct reasoning_format *format) {
+    return format->envelope != NULL;
+}
+
 const char *reasoning_format_end(const struct reasoning_format *format) {
     return format->end;
 }
@@ -230,8 +295,9 @@ const char *reasoning_format_end(const struct reasoning_format *format) {
 struct reasoning_marks reasoning_format_marks(const struct reasoning_format *format,
                                               bool must_call) {
     assert(format->is_harmony || (format->begin && format->end));
+    const char *open = format->envelope ? format->envelope[MARK_OPEN].call : NULL;
     if (!format->is_harmony)
-        return (struct reasoning_marks){format->begin, format->end, NULL, false};
+        return (struct reasoning_marks){format->begin, format->end, open, false};
     return (struct reasoning_marks){"<|channel|>analysis<|message|>", "<|end|>",
                                     must_call
                                         ? "<|start|>assistant<|channel|>commentary to=functions."
@@ -295,11 +361,16 @@ bool message_has_marker(const struct tool_format *tools, const struct reasoning_
     static const char markers[] =
         "<|start|><|channel|><|constrain|><|message|><|end|><|call|><|return|>";
     bool is_harmony = (tools && tools->is_harmony) || (reasoning && reasoning->is_harmony);
+    const struct tool_form *envelope = tools ? tools->envelope : NULL;
     if (length == 0) return false;
+    for (int i = 0; envelope && i < N_MARKS; i++)
+        if (form_holds(&envelope[i], text, length)) return true;
     if (is_harmony && memmem(markers, strlen(markers), text, length)) return true;
     for (int i = 0; tools && i < MAX_FORMS; i++)
         if (form_holds(&tools->forms[i], text, length)) return true;
     if (!reasoning || reasoning->is_harmony) return false;
+    for (int i = 0; reasoning->envelope && i < N_MARKS; i++)
+        if (form_holds(&reasoning->envelope[i], text, length)) return true;
     return memmem(reasoning->begin, strlen(reasoning->begin), text, length) ||
            memmem(reasoning->end, strlen(reasoning->end), text, length);
 }

@@ -2,13 +2,25 @@
  *
  *   n:3,zone:<|"|>UTC<|"|>,tags:[<|"|>a<|"|>,true],more:{k:null}
  *
- * Keys are not quoted. Texts are between marks and are not escaped. */
+ * Keys need no marks. Texts are between marks and are not escaped. */
 #include <assert.h>
 #include <string.h>
 
 #include "server/message/internal.h"
 
-enum state { KEY_OR_END, KEY, VALUE, VALUE_OR_END, COMMA_OR_END, MARK, STRING, WORD, NUMBER };
+enum state {
+    KEY_OR_END,
+    KEY,
+    KEY_MARK,
+    MARKED_KEY,
+    VALUE,
+    VALUE_OR_END,
+    COMMA_OR_END,
+    MARK,
+    STRING,
+    WORD,
+    NUMBER,
+};
 
 static const char mark[] = GEMMA_TEXT_MARK;
 
@@ -44,16 +56,50 @@ static enum reading close_value(struct gemma_arguments *gemma, char c, struct bu
     return end_value(gemma);
 }
 
+static enum reading end_key(struct gemma_arguments *gemma, struct buf *out) {
+    begin_item(gemma, out);
+    buf_puts(out, "\"");
+    for (int i = 0; i < gemma->key.length; i++) add_escaped(out, gemma->key.text[i]);
+    buf_puts(out, "\": ");
+    gemma->state = VALUE;
+    return READ_MORE;
+}
+
 static enum reading add_to_key(struct gemma_arguments *gemma, char c, struct buf *out) {
+    if (gemma->key.length == 0 && c == mark[0] && !gemma->key_ended) {
+        gemma->matched = 1;
+        gemma->state = KEY_MARK;
+        return READ_MORE;
+    }
     if (gemma->key.length == 0 && !is_name_byte(c)) return READ_BROKEN;
     gemma->key_ended |= is_space(c);
     if (is_space(c)) return READ_MORE;
     bool is_part = is_name_byte(c) && !gemma->key_ended;
-    if (c != ':') return is_part && name_add(&gemma->key, c) ? READ_MORE : READ_BROKEN;
-    begin_item(gemma, out);
-    buf_printf(out, "\"%s\": ", gemma->key.text);
-    gemma->state = VALUE;
+    if (c == ':') return end_key(gemma, out);
+    return is_part && name_add(&gemma->key, c) ? READ_MORE : READ_BROKEN;
+}
+
+/* Adds a byte of the mark before a key. */
+static enum reading add_to_key_mark(struct gemma_arguments *gemma, char c) {
+    if (c != mark[gemma->matched]) return READ_BROKEN;
+    if (mark[++gemma->matched]) return READ_MORE;
+    gemma->matched = 0;
+    gemma->state = MARKED_KEY;
     return READ_MORE;
+}
+
+/* Adds a byte of a key between marks, or of the mark after it. */
+static enum reading add_to_marked_key(struct gemma_arguments *gemma, char c) {
+    if (c == mark[gemma->matched]) {
+        if (mark[++gemma->matched]) return READ_MORE;
+        gemma->key_ended = true;
+        gemma->state = KEY;
+        return gemma->key.length > 0 ? READ_MORE : READ_BROKEN;
+    }
+    for (int i = 0; i < gemma->matched; i++)
+        if (!name_add(&gemma->key, mark[i])) return READ_BROKEN;
+    gemma->matched = c == mark[0];
+    return gemma->matched || (c && name_add(&gemma->key, c)) ? READ_MORE : READ_BROKEN;
 }
 
 static enum reading begin_word(struct gemma_arguments *gemma, char c) {
@@ -144,6 +190,10 @@ enum reading gemma_arguments_add(struct gemma_arguments *gemma, char c, struct b
         return add_to_key(gemma, c, arguments);
     case KEY:
         return add_to_key(gemma, c, arguments);
+    case KEY_MARK:
+        return add_to_key_mark(gemma, c);
+    case MARKED_KEY:
+        return add_to_marked_key(gemma, c);
     case MARK:
         return add_to_mark(gemma, c, arguments);
     case STRING:

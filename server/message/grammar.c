@@ -6,6 +6,8 @@
  *   [reasoning] calls, or text      it may call, at the start only: text begins unlike any call
  *   [reasoning] content             without tools
  *
+ * Marks of an envelope may surround content, and follow calls.
+ *
  * Calls that a model must write use the first form. */
 #include <assert.h>
 #include <string.h>
@@ -293,17 +295,42 @@ static void write_harmony(const struct tool_grammar *asked, struct buf *out) {
 
 #define SEQUENCE "{\"type\":\"structural_tag\",\"format\":{\"type\":\"sequence\",\"elements\":["
 
-void thoughts_grammar_write(const struct reasoning_format *reasoning, const char *content,
-                            struct buf *out) {
+/* Writes content in its envelope, as elements of a sequence. */
+static void write_enclosed(const struct tool_form *envelope, const char *content, struct buf *out) {
+    buf_puts(out, NOTHING);
+    grammar_write_marks(out, envelope, MARK_OPEN, MARK_OPEN);
+    buf_printf(out, ",%s", content);
+    grammar_write_marks(out, envelope, MARK_CLOSE, MARK_LAST);
+}
+
+void thoughts_grammar_write(const struct reasoning_format *reasoning, bool may_think,
+                            const char *content, struct buf *out) {
+    assert(may_think || reasoning->envelope);
     buf_puts(out, SEQUENCE);
     if (reasoning->is_harmony) {
         write_harmony_thoughts(false, out);
         write_harmony_final(content, out);
     } else {
-        write_thoughts(reasoning, "," SPACE, out);
-        buf_puts(out, content);
+        if (may_think) write_thoughts(reasoning, "," SPACE, out);
+        write_enclosed(reasoning->envelope, content, out);
     }
     buf_puts(out, "]}}");
+}
+
+/* Writes calls, or content in its envelope. */
+static void write_enclosed_runs(const struct tool_grammar *asked, struct buf *out) {
+    const struct tool_form *envelope = asked->tools->envelope;
+    if (!asked->must_call) {
+        buf_puts(out, "{\"type\":\"or\",\"elements\":[{\"type\":\"sequence\",\"elements\":[");
+        write_enclosed(envelope, asked->content, out);
+        buf_puts(out, "]},{\"type\":\"sequence\",\"elements\":[");
+    }
+    buf_puts(out, NOTHING);
+    grammar_write_marks(out, envelope, MARK_OPEN, MARK_CLOSE);
+    buf_puts(out, ",");
+    write_first_run(asked, out);
+    grammar_write_marks(out, envelope, MARK_LAST, MARK_LAST);
+    if (!asked->must_call) buf_puts(out, "]}]}");
 }
 
 void tool_grammar_write(const struct tool_grammar *asked, struct buf *out) {
@@ -318,6 +345,8 @@ void tool_grammar_write(const struct tool_grammar *asked, struct buf *out) {
         if (!is_free) buf_puts(out, SPACE ",");
         if (asked->tools->prefix)
             write_prefixed(asked, out);
+        else if (asked->tools->envelope && !is_free)
+            write_enclosed_runs(asked, out);
         else if (asked->must_call)
             write_first_run(asked, out);
         else if (is_free)

@@ -49,6 +49,19 @@ void grammar_write_piece(struct buf *out, const char *text) {
     buf_puts(out, "}");
 }
 
+/* Writes optional marks as further elements of a sequence. */
+void grammar_write_marks(struct buf *out, const struct tool_form *envelope, enum mark first,
+                         enum mark last) {
+    assert(first <= last && last < N_MARKS);
+    for (enum mark i = first; envelope && i <= last; i++) {
+        if (!envelope[i].call) continue;
+        buf_puts(out,
+                 ",{\"type\":\"or\",\"elements\":[{\"type\":\"const_string\",\"value\":\"\"},");
+        grammar_write_piece(out, envelope[i].call);
+        buf_puts(out, "]}");
+    }
+}
+
 /* ---- schemas of arguments ------------------------------------------------------------------- */
 
 /* Does the schema list all its properties directly, so that others are not allowed? */
@@ -164,7 +177,11 @@ static void add_arguments(struct call_text *call, char placeholder, const struct
     end_text(call);
     add_element(call);
     grammar_write_arguments(&call->elements, placeholder, function);
-    if (strchr(XML_PLACEHOLDERS, placeholder)) buf_puts(&call->text, "<");
+    if (strchr(XML_PLACEHOLDERS, placeholder)) {
+        const char *text;
+        size_t n = xml_style_consumed(placeholder, &text);
+        buf_add(&call->text, text, n);
+    }
     if (placeholder == 'e') buf_puts(&call->text, ELEMENT_MARK "<");
 }
 

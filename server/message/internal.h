@@ -29,14 +29,16 @@
  *   %k  parameters as pairs of XML elements   <arg_key>zone</arg_key>\n<arg_value>UTC</arg_value>\n
  *   %l  like %x, with Python literals         <parameter=zones>[None, 'UTC']</parameter>\n
  *   %m  like %x, with name="zone"         <parameter name="zone">UTC</parameter>\n
+ *   %c  the same of MiniCPM 5               <param name="zone">UTC</param>
  *   %d  the same of DeepSeek, with a type as in xml.c
+ *   %t  the same of Kimi K3, also as in xml.c
  *   %e  parameters as nested elements of MiniMax M3, as in elements.c
  *   %g  arguments as Gemma 4 writes them      zone:<|"|>UTC<|"|>
  *   %p  arguments as Python writes them       zone="UTC"
  *
- * The text after %x, %k, %l, %m and %d begins with "</", after %e with ELEMENT_MARK "</". These
- * placeholders consume it up to the "<", so the row omits it. The text after %p begins with the
- * closing parenthesis, after %g with "}". */
+ * The text after %x, %k, %l, %m, %c and %d begins with "</", after %t with "<|close|>", after %e
+ * with ELEMENT_MARK "</". These placeholders consume it up to "<" or "<|", so the row omits that.
+ * The text after %p begins with the closing parenthesis, after %g with "}". */
 struct tool_form {
     /* A NULL `call` marks an unused form. A form with `close` also has `open`. */
     const char *open, *call, *between, *close;
@@ -50,7 +52,7 @@ struct tool_form {
     bool is_alternative;
 };
 
-#define MAX_FORMS 4
+#define MAX_FORMS 4 /* more than N_MARKS */
 
 /* "call_" + 24 letters and digits; 9 letters and digits; "functions.NAME:" + the call's %i. */
 enum id_style { ID_CALL, ID_NINE, ID_KIMI };
@@ -68,12 +70,19 @@ struct tool_format {
      * with the same marker, the grammar uses the first one and its alternatives. The forms that it
      * uses must have `between`. */
     struct tool_form forms[MAX_FORMS];
+    const struct tool_form *envelope; /* [N_MARKS]; NULL: none */
 };
+
+/* The envelope of content: marks that the parser drops and that the grammar may write.
+ *
+ *   open CONTENT close CALLS last */
+enum mark { MARK_OPEN, MARK_CLOSE, MARK_LAST, N_MARKS }; /* a row without `call` is unused */
 
 struct reasoning_format {
     const char *names, *needle; /* as above */
     const char *begin, *end;    /* markers around the reasoning */
     bool is_harmony;
+    const struct tool_form *envelope; /* [N_MARKS]; NULL: none */
 };
 
 /* ---- reading byte by byte ------------------------------------------------------------------- */
@@ -183,15 +192,19 @@ struct elements {
 enum reading elements_add(struct elements *elements, char c, const struct tool_set *known,
                           const struct name *tool, struct buf *value, struct buf *arguments);
 
-#define XML_PLACEHOLDERS "xklmd" /* the placeholders that stand for XML elements */
+#define XML_PLACEHOLDERS "xklmcdt" /* the placeholders that stand for XML elements */
 
 /* Returns the name of a placeholder's style in structural tags. */
 const char *xml_style_name(char placeholder);
 
+/* Sets *text to the text after the parameters and returns how many bytes of it the placeholder
+ * consumes. */
+size_t xml_style_consumed(char placeholder, const char **text);
+
 /* XML_PLACEHOLDERS: parameters, converted to a JSON object. A parameter that is not a string by its
  * schema is read as JSON, or for %l as a Python literal. */
 struct xml_arguments {
-    uint8_t state;
+    uint8_t state, flag; /* flag: an index */
     char placeholder;
     int matched; /* bytes of the marker that have matched */
     bool begun, has_item, is_text;
@@ -260,9 +273,10 @@ struct message_parser {
     struct buf space; /* pending white space, which may be dropped */
     bool drops_space; /* white space is dropped: no content before it */
     bool has_content, is_behind_call;
-    const char *prefix; /* before content at the start, dropped; NULL: none */
-    int matched;        /* matched bytes of a reasoning marker or of the prefix */
-    /* the current run of calls */
+    const char *prefix;               /* before content at the start, dropped; NULL: none */
+    int matched;                      /* matched bytes of a reasoning marker or of the prefix */
+    const struct tool_form *envelope; /* of the settings' formats, or NULL */
+    /* the current run of calls, or from MAX_FORMS on a mark of the envelope */
     int form;
     enum part part;
     struct pattern_reader reader;
@@ -324,6 +338,10 @@ size_t form_fixed_length(const char *text);
 
 /* Writes a text of a form as a format. */
 void grammar_write_piece(struct buf *out, const char *text);
+
+/* Writes optional marks as further elements of a sequence. */
+void grammar_write_marks(struct buf *out, const struct tool_form *envelope, enum mark first,
+                         enum mark last);
 
 /* Writes the format of the arguments that replace a placeholder. */
 void grammar_write_arguments(struct buf *out, char placeholder, const struct json *function);

@@ -29,6 +29,9 @@ const char *tool_format_prefix(const struct tool_format *format);
 /* Returns the marker after a block of reasoning; NULL if the format does not define one. */
 const char *reasoning_format_end(const struct reasoning_format *format);
 
+/* Does the family write marks around content? The parser drops them. */
+bool reasoning_format_has_envelope(const struct reasoning_format *format);
+
 /* The texts around a block of reasoning. */
 struct reasoning_marks {
     const char *begin, *end;
@@ -114,9 +117,10 @@ struct tool_grammar {
  * the parser may pass on each call before it is complete and never has to retract it. */
 void tool_grammar_write(const struct tool_grammar *asked, struct buf *out);
 
-/* The same for an answer without calls: optional reasoning, then text that matches `content`. */
-void thoughts_grammar_write(const struct reasoning_format *reasoning, const char *content,
-                            struct buf *out);
+/* The same for an answer without calls: reasoning if may_think, then text that matches `content`.
+ * The format may surround content with marks (reasoning_format_has_envelope), or may_think. */
+void thoughts_grammar_write(const struct reasoning_format *reasoning, bool may_think,
+                            const char *content, struct buf *out);
 
 /* ---- messages (message.c) ------------------------------------------------------------------- */
 

@@ -22,6 +22,8 @@
  * another call may begin in it. Longer than every marker and name. */
 #define MAX_READ_AGAIN 256
 
+_Static_assert(N_MARKS <= MAX_FORMS, "form_at indexes both");
+
 static bool is_harmony(const struct message_settings *settings) {
     return (settings->tools && settings->tools->is_harmony) ||
            (settings->reasoning && settings->reasoning->is_harmony);
@@ -34,6 +36,9 @@ struct message_parser *message_parser_new(const struct message_settings *setting
     bool may_start = (settings->reasoning || parser->prefix) && !settings->starts_behind;
     parser->mode = may_start ? MODE_START : MODE_TEXT;
     if (settings->reasoning && settings->starts_inside) parser->mode = MODE_REASONING;
+    if (settings->tools) parser->envelope = settings->tools->envelope;
+    if (settings->reasoning && settings->reasoning->envelope)
+        parser->envelope = settings->reasoning->envelope;
     if (is_harmony(settings)) parser->mode = MODE_HEADER;
     parser->drops_space = settings->starts_inside && !settings->continues;
     if (settings->tools && settings->reasoning && !is_harmony(settings))
@@ -146,8 +151,17 @@ static void step_reasoning(struct message_parser *parser, char c) {
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
+/* Returns form i of a call, or from MAX_FORMS on a mark of the envelope; NULL: there is none. */
+static const struct tool_form *form_at(const struct message_parser *parser, int i) {
+    const struct tool_format *tools = parser->settings.tools;
+    assert(i >= 0 && i < MAX_FORMS + N_MARKS);
+    const struct tool_form *forms = i >= MAX_FORMS ? parser->envelope : tools ? tools->forms : NULL;
+    const struct tool_form *form = forms ? &forms[i % MAX_FORMS] : NULL;
+    return form && form->call ? form : NULL;
+}
+
 static const struct tool_form *form_of(const struct message_parser *parser) {
-    return &parser->settings.tools->forms[parser->form];
+    return form_at(parser, parser->form);
 }
 
 static void begin_part(struct message_parser *parser, enum part part) {
@@ -164,15 +178,14 @@ static void begin_part(struct message_parser *parser, enum part part) {
     parser->reader.object.is_strict = form->at_start && parser->settings.stream_calls;
 }
 
-/* Begins the first form, from index `first`, that may begin with the byte at `at`. */
+/* Begins the first form or mark, from index `first`, that may begin with the byte at `at`. */
 static bool begin_run(struct message_parser *parser, int first) {
     assert(parser->at < parser->input.length);
-    const struct tool_format *tools = parser->settings.tools;
     char c = parser->input.data[parser->at];
-    for (int i = first; i < MAX_FORMS && tools->forms[i].call; i++) {
-        const struct tool_form *form = &tools->forms[i];
-        bool misplaced = form->at_start && (parser->has_content || parser->n_calls > 0);
-        if (misplaced || !form_may_begin(form, c)) continue;
+    for (int i = first; i < MAX_FORMS + N_MARKS; i++) {
+        const struct tool_form *form = form_at(parser, i);
+        bool misplaced = form && form->at_start && (parser->has_content || parser->n_calls > 0);
+        if (!form || misplaced || !form_may_begin(form, c)) continue;
         parser->form = i;
         parser->mode = MODE_CALLS;
         begin_part(parser, form->open ? PART_OPEN : PART_CALL);
@@ -183,7 +196,7 @@ static bool begin_run(struct message_parser *parser, int first) {
 
 static void step_text(struct message_parser *parser, char c) {
     assert(parser->at == parser->start);
-    if (parser->settings.tools && begin_run(parser, 0)) return;
+    if (begin_run(parser, 0)) return;
     parser_add_content(parser, &c, 1);
     parser->start = ++parser->at;
 }
@@ -219,11 +232,16 @@ void parser_end_call(struct message_parser *parser) {
 static void end_part(struct message_parser *parser) {
     const struct tool_form *form = form_of(parser);
     enum part part = parser->part;
+    bool is_mark = parser->form >= MAX_FORMS;
     if (part == PART_OPEN) {
         begin_part(parser, PART_CALL);
         return;
     }
-    if (part != PART_CLOSE) parser_end_call(parser);
+    if (part != PART_CLOSE && !is_mark) parser_end_call(parser);
+    if (is_mark && strchr(form->call, '\n')) {
+        buf_clear(&parser->space);
+        parser->drops_space = true;
+    }
     parser->start = parser->at;
     if (part != PART_CLOSE && form->close)
         begin_part(parser, PART_CLOSE);

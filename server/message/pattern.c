@@ -40,6 +40,7 @@ void pattern_free(struct pattern_reader *reader) {
 
 bool form_may_begin(const struct tool_form *form, char c) {
     const char *first = form->open ? form->open : form->call;
+    first += strspn(first, SPACES);
     if (first[0] != '%') return c == first[0];
     return first[1] == 'n' ? is_name_byte(c) : c == '{';
 }
@@ -101,7 +102,9 @@ static enum reading add_to_placeholder(struct pattern_reader *reader, char c,
     case 'k':
     case 'l':
     case 'm':
+    case 'c':
     case 'd':
+    case 't':
         reader->has_arguments = true;
         reader->xml.placeholder = reader->pattern[1];
         return xml_arguments_add(&reader->xml, c, known, &reader->name, &reader->arguments);

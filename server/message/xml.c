@@ -1,4 +1,4 @@
-/* Reads parameters as XML elements, up to the "</" of the enclosing element:
+/* Reads parameters as XML elements, up to the end of the enclosing element:
  *
  *   <parameter=zone>
  *   UTC
@@ -9,7 +9,11 @@
  *
  *   <parameter name="zone">UTC</parameter>
  *
+ *   <param name="zone">UTC</param>
+ *
  *   <DSML|parameter name="zone" string="true">UTC</DSML|parameter>
+ *
+ *   <|open|>argument key="zone" type="string"<|sep|>UTC<|close|>argument<|sep|>
  *
  * They become the members of an object. If the schema says that a parameter is a text, its bytes
  * are written as they arrive. Other values are JSON. They are held back until their end marker,
@@ -30,18 +34,34 @@ struct xml_style {
     char placeholder;
     const char *name;
     const char *begin, *behind_key, *end; /* white space may precede each "<" */
-    bool has_breaks;                      /* line breaks around values, not part of them */
+    const char *enclosing; /* the enclosing end, up to its first difference from `begin` */
+    /* One of them follows `behind_key`: the first one for a text, others for JSON. */
+    const char *const *flags;
+    bool has_breaks; /* line breaks around values, not part of them */
     bool is_python;
-    bool has_flag; /* behind_key is followed by true">: a text, or false">: JSON */
+    bool is_escaped; /* names have &amp; and &quot; */
 };
 
+static const char *const deepseek_flags[] = {"true\">", "false\">", NULL};
+#define TYPE(name) name "\"<|sep|>"
+static const char *const kimi_flags[] = {TYPE("string"),
+                                         TYPE("number"),
+                                         TYPE("boolean"),
+                                         TYPE("null"),
+                                         TYPE("array"),
+                                         TYPE("object"),
+                                         NULL};
+
 static const struct xml_style styles[] = {
-    {'x', "qwen_xml", "<parameter=", ">", "</parameter>", .has_breaks = true},
-    {'k', "glm_xml", "<arg_key>", "</arg_key><arg_value>", "</arg_value>"},
-    {'l', "seed_xml", "<parameter=", ">", "</parameter>", .is_python = true},
-    {'m', "minimax_xml", "<parameter name=\"", "\">", "</parameter>"},
+    {'x', "qwen_xml", "<parameter=", ">", "</parameter>", "</", .has_breaks = true},
+    {'k', "glm_xml", "<arg_key>", "</arg_key><arg_value>", "</arg_value>", "</"},
+    {'l', "seed_xml", "<parameter=", ">", "</parameter>", "</", .is_python = true},
+    {'m', "minimax_xml", "<parameter name=\"", "\">", "</parameter>", "</"},
+    {'c', "param_xml", "<param name=\"", "\">", "</param>", "</"},
     {'d', "deepseek_xml", "<" DSML "parameter name=\"", "\" string=\"", "</" DSML "parameter>",
-     .has_flag = true},
+     "</", .flags = deepseek_flags},
+    {'t', "xtml", "<|open|>argument key=\"", "\" type=\"", "<|close|>argument<|sep|>", "<|c",
+     .flags = kimi_flags, .is_escaped = true},
 };
 
 enum state { BETWEEN, TAG, KEY, BEHIND_KEY, FLAG, FIRST, VALUE };
@@ -55,6 +75,12 @@ static const struct xml_style *style_of_placeholder(char placeholder) {
 const char *xml_style_name(char placeholder) {
     assert(strchr(XML_PLACEHOLDERS, placeholder));
     return style_of_placeholder(placeholder)->name;
+}
+
+size_t xml_style_consumed(char placeholder, const char **text) {
+    *text = style_of_placeholder(placeholder)->enclosing;
+    assert(strlen(*text) >= 2);
+    return strlen(*text) - 1;
 }
 
 static const struct xml_style *style_of(const struct xml_arguments *xml) {
@@ -118,6 +144,13 @@ static void end_value(struct xml_arguments *xml, struct buf *out) {
     buf_puts(out, "\"");
 }
 
+/* Returns how many bytes at the end of a partly matched marker match its beginning. */
+static int matched_again(const char *marker, int matched) {
+    int n = matched - 1;
+    while (n > 0 && memcmp(marker, marker + matched - n, (size_t)n) != 0) n--;
+    return n;
+}
+
 static enum reading add_in_value(struct xml_arguments *xml, char c, struct buf *out) {
     const char *end = style_of(xml)->end;
     if (xml->state == FIRST && c == '\n' && style_of(xml)->has_breaks) {
@@ -128,9 +161,10 @@ static enum reading add_in_value(struct xml_arguments *xml, char c, struct buf *
     bool in_string =
         !xml->json_ended && (style_of(xml)->is_python ? python_in_string(&xml->python)
                                                       : json_scan_in_string(&xml->json));
-    if (c != end[xml->matched]) { /* "<" occurs only at the start of the marker */
-        for (int i = 0; i < xml->matched; i++) add_to_value(xml, end[i], out);
-        xml->matched = 0;
+    while (xml->matched > 0 && c != end[xml->matched]) {
+        int kept = matched_again(end, xml->matched);
+        for (int i = 0; i < xml->matched - kept; i++) add_to_value(xml, end[i], out);
+        xml->matched = kept;
     }
     if (in_string || c != end[xml->matched])
         add_to_value(xml, c, out);
@@ -140,8 +174,10 @@ static enum reading add_in_value(struct xml_arguments *xml, char c, struct buf *
 }
 
 static enum reading add_to_tag(struct xml_arguments *xml, char c, struct buf *out) {
-    if (c == '/' && xml->matched == 1) return buf_puts(out, "}"), READ_BEFORE;
-    const char *begin = style_of(xml)->begin;
+    const char *begin = style_of(xml)->begin, *enclosing = style_of(xml)->enclosing;
+    int n_before = (int)strlen(enclosing) - 1;
+    if (xml->matched == n_before && c == enclosing[n_before])
+        return buf_puts(out, "}"), READ_BEFORE;
     if (c != begin[xml->matched]) return READ_BROKEN;
     if (!begin[++xml->matched]) {
         xml->key = (struct name){0};
@@ -161,26 +197,50 @@ static enum reading add_behind_key(struct xml_arguments *xml, char c, const stru
     xml->is_text = xml->types == 1 << JSON_STRING;
     xml->matched = 0;
     xml->state = FLAG;
-    if (!style_of(xml)->has_flag) begin_value(xml, out);
+    xml->flag = 0;
+    if (!style_of(xml)->flags) begin_value(xml, out);
     return READ_MORE;
 }
 
-/* Adds a byte of true"> or false">. */
+/* Adds a byte of a flag. The flag "null" allows null, because `nullable` is not part of a type. */
 static enum reading add_to_flag(struct xml_arguments *xml, char c, struct buf *out) {
-    if (xml->matched == 0) xml->is_text = c == 't';
-    const char *flag = xml->is_text ? "true\">" : "false\">";
-    if (c != flag[xml->matched]) return READ_BROKEN;
-    if (!flag[++xml->matched]) begin_value(xml, out);
+    const char *const *flags = style_of(xml)->flags, *before = flags[xml->flag];
+    while (flags[xml->flag] && (strncmp(flags[xml->flag], before, (size_t)xml->matched) != 0 ||
+                                flags[xml->flag][xml->matched] != c))
+        xml->flag++;
+    if (!flags[xml->flag]) return READ_BROKEN;
+    if (flags[xml->flag][++xml->matched]) return READ_MORE;
+    xml->is_text = xml->flag == 0;
+    if (strncmp(flags[xml->flag], "null", 4) == 0) xml->types |= 1 << JSON_NULL;
+    begin_value(xml, out);
     return READ_MORE;
+}
+
+/* Replaces &quot; and &amp; in a name. */
+static void unescape(struct name *name) {
+    static const struct {
+        const char *escape;
+        char c;
+    } rows[] = {{"&quot;", '"'}, {"&amp;", '&'}};
+    struct name read = {0};
+    for (const char *at = name->text; *at;) {
+        int row = 0;
+        while (row < 2 && strncmp(at, rows[row].escape, strlen(rows[row].escape)) != 0) row++;
+        name_add(&read, row < 2 ? rows[row].c : *at);
+        at += row < 2 ? strlen(rows[row].escape) : 1;
+    }
+    assert(read.length <= name->length);
+    *name = read;
 }
 
 static enum reading add_to_key(struct xml_arguments *xml, char c, const struct tool_set *known,
                                const struct name *name, struct buf *out) {
     if (c != style_of(xml)->behind_key[0]) {
-        bool right = c != '<' && c != '\n' && c && name_add(&xml->key, c);
-        return right ? READ_MORE : READ_BROKEN;
+        bool may_be_part = (c != '<' || style_of(xml)->is_escaped) && c != '\n' && c;
+        return may_be_part && name_add(&xml->key, c) ? READ_MORE : READ_BROKEN;
     }
     if (xml->key.length == 0) return READ_BROKEN;
+    if (style_of(xml)->is_escaped) unescape(&xml->key);
     xml->state = BEHIND_KEY;
     xml->matched = 0;
     return add_behind_key(xml, c, known, name, out);

@@ -91,7 +91,7 @@ COMPLETIONS = {
         {"type": "tags_with_separator", "separator": ",", "at_least_one": True, "stop_after_first": False, "tags": [
             {"type": "tag", "begin": "[", "content": {"type": "const_string", "value": "q"}, "end": "]"}]}]},
     **{f"style {name}": completion(structural_tag=style(name), max_tokens=24)
-       for name in ("json", "qwen_xml", "glm_xml", "seed_xml", "minimax_xml", "deepseek_xml", "elements", "gemma",
+       for name in ("json", "qwen_xml", "glm_xml", "seed_xml", "minimax_xml", "param_xml", "deepseek_xml", "xtml", "elements", "gemma",
          "python")},
     "older tag": completion(max_tokens=24, structural_tag={"triggers": ["<f"],
                                         "structures": [{"begin": "<f>", "schema": SCHEMA, "end": "</f>"}]}),

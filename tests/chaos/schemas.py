@@ -50,7 +50,7 @@ HOLDERS = {  # the field that holds the schema; the first is drawn most
     "response_format": lambda s: complete(response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": s}}),
     "of a chat": lambda s: ("/v1/chat/completions", chat(max_tokens=3,
                                         response_format={"type": "json_schema", "json_schema": {"schema": s}})),
-    **{f"style {name}": styled(name) for name in ("json", "qwen_xml", "glm_xml", "seed_xml", "minimax_xml", "deepseek_xml", "elements", "gemma",
+    **{f"style {name}": styled(name) for name in ("json", "qwen_xml", "glm_xml", "seed_xml", "minimax_xml", "param_xml", "deepseek_xml", "xtml", "elements", "gemma",
          "python", "unknown")},
     "in a tag": lambda s: complete(structural_tag=tag({"type": "tag", "begin": "<",
                                         "content": {"type": "json_schema", "json_schema": s}, "end": ">"})),

@@ -92,6 +92,8 @@ END_TEST
         "\"type\":\"object\",\"required\":[\"s\",\"n\"],\"properties\":{\"n\":{\"type\":"          \
         "\"integer\"},\"s\":{\"type\":\"string\",\"maxLength\":5},\"f\":{\"items\":{\"type\":["    \
         "\"boolean\",\"null\"]},\"type\":\"array\"},\"k\":{\"enum\":[\"x\",\"y\"]}}}}")
+#define X(name, type, value)                                                                       \
+    "<|open|>argument key=\"" name "\" type=\"" type "\"<|sep|>" value "<|close|>argument<|sep|>"
 #define P(name, value) "<parameter=" name ">\n" value "\n</parameter>\n"
 
 static const struct example tags[] = {
@@ -133,6 +135,23 @@ static const struct example tags[] = {
      {"+<arg_key>n</arg_key>\n<arg_value>3</arg_value>\n<arg_key>s</arg_key>\n<arg_value>a"
       "</arg_value>\n",
       "-<arg_key>s"}},
+    {ARGUMENTS("xtml", "[]"),
+     {"+" X("n", "number", "3") X("s", "string", "a\n\"<"),
+      "-" X("n", "number", "3") "<|open|>argument key=\"s\" type=\"nu", "-" X("n", "string", "3"),
+      "-" X("n", "number", "3") X("s", "string", "abcdef"),
+      "+" X("n", "number", "3") X("s", "string", "") X("f", "array", "[true, null]")
+          X("k", "string", "x"),
+      "-" X("n", "number", "3") X("s", "string", "a") X("k", "string", "z")}},
+    /* a choice between a text and other types, and names that are escaped */
+    {TAG("{\"type\":\"json_schema\",\"style\":\"xtml\",\"json_schema\":{\"properties\":{\"a&\\\"\":"
+         "{"
+         "\"anyOf\":[{\"type\":\"string\",\"maxLength\":2},{\"type\":\"null\"},{\"minimum\":5,"
+         "\"type\":"
+         "\"integer\"},{\"const\":\"long\"}]},\"b\":{\"type\":\"string\",\"nullable\":true}}}}"),
+     {"+" X("a&amp;&quot;", "null", "null"), "+" X("a&amp;&quot;", "string", "ab"),
+      "+" X("a&amp;&quot;", "string", "long"), "-" X("a&amp;&quot;", "string", "abc"),
+      "+" X("a&amp;&quot;", "number", "7"), "-" X("a&amp;&quot;", "number", "4"),
+      "+" X("b", "null", "null"), "+" X("b", "string", "null"), "-" X("b", "number", "1"), "+"}},
     {ARGUMENTS("seed_xml", "[\"s\",\"k\"]"),
      {"+<parameter=n>3</parameter>\n<parameter=s>\na</parameter>\n<parameter=f>[True, None]"
       "</parameter>\n",

@@ -195,6 +195,8 @@ static const struct spelling {
     {"qwen_xml", "", "<parameter=%c>\n1\n</parameter>\n", "", ""},
     {"glm_xml", "", "<arg_key>%c</arg_key>\n<arg_value>1</arg_value>\n", "", ""},
     {"seed_xml", "", "<parameter=%c>1</parameter>\n", "", ""},
+    {"xtml", "", "<|open|>argument key=\"%c\" type=\"number\"<|sep|>1<|close|>argument<|sep|>", "",
+     ""},
     {"python", "", "%c=1", ", ", ""},
 };
 enum { N_SPELLINGS = sizeof spellings / sizeof *spellings };

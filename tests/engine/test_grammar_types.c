@@ -61,7 +61,8 @@ static const char *const places[] = {
 };
 
 static const char *const styles[] = {"json",        "qwen_xml",     "glm_xml",  "seed_xml",
-                                     "minimax_xml", "deepseek_xml", "elements", "python"};
+                                     "minimax_xml", "deepseek_xml", "elements", "python",
+                                     "xtml",        "param_xml"};
 
 enum {
     N_VALUES = sizeof values / sizeof *values,

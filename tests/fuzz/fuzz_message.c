@@ -17,10 +17,13 @@ static const char *const tool_names[] = {
     "seed_oss",       "glm45",       "none",         "minimax",         "functionary_v31",
     "deepseek_v32",   "minimax_m2",  "lfm2",         "apertus",         "cohere2",
     "gemma4",         "deepseek_v4", "command_r",    "functionary_v32", "minimax_m3",
+    "kimi_k3",        "longcat",     "internlm",     "gigachat3",       "minicpm5",
+    "hy_v3",
 };
 enum { N_TOOL_NAMES = sizeof tool_names / sizeof *tool_names };
-static const char *const reasoning_names[] = {"none", "qwen3", "granite", "mistral",
-                                              "openai_gptoss"};
+static const char *const reasoning_names[] = {"none",          "qwen3",   "granite", "mistral",
+                                              "openai_gptoss", "kimi_k3", "ernie45"};
+enum { N_REASONING_NAMES = sizeof reasoning_names / sizeof *reasoning_names };
 
 static void read_in_steps(const struct message_settings *settings, const char *text, size_t length,
                           size_t step, struct message *out) {
@@ -57,7 +60,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const char *text = (const char *)data + 1;
     struct message_settings settings = {
         .tools = tool_format_find(tool_names[data[0] % N_TOOL_NAMES]),
-        .reasoning = reasoning_format_find(reasoning_names[data[0] / N_TOOL_NAMES % 5]),
+        .reasoning =
+            reasoning_format_find(reasoning_names[data[0] / N_TOOL_NAMES % N_REASONING_NAMES]),
         .stream_calls = data[0] & 0x80,
     };
     read_in_steps(&settings, text, size - 1, size, &whole);

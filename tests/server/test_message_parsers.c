@@ -15,14 +15,41 @@ static const char *text_of(const cJSON *line, const char *name) {
     return cJSON_GetStringValue(cJSON_GetObjectItem(line, name));
 }
 
+static struct tool_set *tools_of_text(const char *text) {
+    struct json *tools;
+    struct err err;
+    ck_assert_int_eq(json_parse(&tools, "It", text, strlen(text), &err), STATUS_OK);
+    struct tool_set *known = tool_set_new(tools, NULL);
+    json_free(tools);
+    return known;
+}
+
+/* Returns a set of the tool "f" with these parameters; without them, NULL. */
+static struct tool_set *tool_of(const cJSON *parameters) {
+    if (!cJSON_IsObject(parameters)) return NULL;
+    char *schemas = cJSON_PrintUnformatted(parameters);
+    struct buf text = {0};
+    buf_printf(&text,
+               "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":"
+               "\"object\",\"properties\":%s}}}]",
+               schemas);
+    struct tool_set *known = tools_of_text(text.data);
+    buf_free(&text);
+    cJSON_free(schemas);
+    return known;
+}
+
 /* Reads an answer whole, byte by byte, and in other parts. */
 static void see_answer(void *context, const cJSON *line) {
     static const size_t steps[] = {1, 2, 3, 5, 8, 100000};
     const char *tools = text_of(line, "tools"), *reasoning = text_of(line, "reasoning");
     const char *text = text_of(line, "text"), *message = text_of(line, "message");
-    struct message_settings settings = {.tools = tools ? tool_format_find(tools) : NULL,
-                                        .reasoning =
-                                            reasoning ? reasoning_format_find(reasoning) : NULL};
+    struct tool_set *known = tool_of(cJSON_GetObjectItem(line, "of"));
+    struct message_settings settings = {
+        .tools = tools ? tool_format_find(tools) : NULL,
+        .reasoning = reasoning ? reasoning_format_find(reasoning) : NULL,
+        .known = known,
+        .starts_inside = cJSON_IsTrue(cJSON_GetObjectItem(line, "is_open"))};
     struct buf found = {0};
     (void)context;
     ck_assert_msg((!tools || settings.tools) && (!reasoning || settings.reasoning), "%s", text);
@@ -32,10 +59,11 @@ static void see_answer(void *context, const cJSON *line) {
                       tools ? tools : reasoning, text, found.data, message);
     }
     buf_free(&found);
+    tool_set_free(known);
 }
 
 START_TEST(answers_are_read_as_other_servers_read_them) {
-    ck_assert_int_gt(fixture_lines("tests/vectors/parsers.jsonl", see_answer, NULL), 280);
+    ck_assert_int_gt(fixture_lines("tests/vectors/parsers.jsonl", see_answer, NULL), 540);
 }
 END_TEST
 
@@ -56,12 +84,7 @@ static struct tool_set *two_tools(void) {
     static const char text[] = "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}},"
                                "{\"type\":\"function\",\"function\":{\"name\":\"s\",\"strict\":"
                                "true}}]";
-    struct json *tools;
-    struct err err;
-    ck_assert_int_eq(json_parse(&tools, "It", text, strlen(text), &err), STATUS_OK);
-    struct tool_set *known = tool_set_new(tools, NULL);
-    json_free(tools);
-    return known;
+    return tools_of_text(text);
 }
 
 /* Only whole calls at the very end count, if nothing else is in the answer. */

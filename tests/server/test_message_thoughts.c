@@ -67,6 +67,22 @@ static const struct thought thoughts[] = {
      "R{Hm.}C{Yes.}"},
     {"granite", "", NULL, "Here is my dog.", "C{Here is my dog.}"},
     {"seed_oss", "", NULL, "<seed:think>Hm</seed:think>Yes", "R{Hm}C{Yes}"},
+    /* marks around content */
+    {"hunyuan_a13b", "", NULL, "<think>\nHm.\n</think>\n<answer>\nYes.\n\n</answer>",
+     "R{Hm.}C{Yes.}"},
+    {"hunyuan_a13b", "", NULL, "<think>\n\n</think>\n<answer>\nYes </answers>",
+     "C{Yes </answers>}"},
+    {"ernie45", "<think>\n", NULL, "Hm\n</think>\n\n<response>\nYes\n</response>\n", "R{Hm}C{Yes}"},
+    {"kimi_k3", "<|open|>think<|sep|>", NULL,
+     "Hm<|close|>think<|sep|><|open|>response<|sep|>Yes<|close|>response<|sep|>"
+     "<|close|>message<|sep|>",
+     "R{Hm}C{Yes}"},
+    {"kimi_k3", "<|open|>response<|sep|>", NULL, "Yes<|close|>response<|sep|>", "C{Yes}"},
+    {"kimi_k3", "", NULL, "<|open|>think<|sep|>Hm<|close|>think<|sep|><|open|>response<|sep|>Yes",
+     "R{Hm}C{Yes}"},
+    {"kimi_k3", "<|open|>think<|sep|>", NULL, "Hm <|close|>thi <|close|>think<|sep|>",
+     "R{Hm <|close|>thi}"},
+    {"kimi_k3", "", NULL, "A <|open|>respond <|close|>response<|sep|>", "C{A <|open|>respond }"},
 };
 
 START_TEST(thoughts_are_split_off) {
@@ -168,6 +184,7 @@ START_TEST(formats_are_found_by_template) {
          NULL},
         {"pythonic", "[func_name1(params_name1=params_value1", NULL},
         {"glm45", "<tool_call>{name}\\n<arg_key>", NULL},
+        {"kimi_k3", "{{ '<|open|>' + tag + '<|sep|>' }}{{ '<|close|>' + tag }}", NULL},
         {"minimax_m3", "]<]minimax[>[<tool_call> <mm:think>", NULL},
         {"minimax", "<beginning_of_sentence>system tool_setting=tools <tool_calls>", NULL},
         {"functionary_v31", "start_tag => `<function`\\n <function=example_function_name>{", NULL},
@@ -181,6 +198,8 @@ START_TEST(formats_are_found_by_template) {
     ck_assert_ptr_eq(reasoning_format_of_template("a<think>b", 9), reasoning_format_find("qwen3"));
     ck_assert_ptr_eq(reasoning_format_of_template("a<mm:think>", 11),
                      reasoning_format_find("minimax_m3"));
+    ck_assert_ptr_eq(reasoning_format_of_template("'<|open|>'", 10),
+                     reasoning_format_find("kimi_k3"));
     ck_assert_ptr_null(reasoning_format_of_template("think", 5));
 }
 END_TEST
@@ -195,6 +214,8 @@ START_TEST(markers_are_known) {
     ck_assert(message_has_marker(NULL, think, "</think>", 8));
     ck_assert(!message_has_marker(NULL, NULL, "</think>", 8));
     ck_assert(message_has_marker(tool_format_find("openai"), NULL, "<|channel|>", 11));
+    ck_assert(message_has_marker(tool_format_find("kimi_k3"), NULL, "<|close|>", 9));
+    ck_assert(message_has_marker(NULL, reasoning_format_find("kimi_k3"), "<|sep|>", 7));
     ck_assert(message_has_marker(tool_format_find("gemma4"), NULL, "<|\"|>", 5));
     ck_assert(!message_has_marker(tool_format_find("hermes"), NULL, "<|\"|>", 5));
 }

@@ -157,6 +157,10 @@ static const struct {
     {"mistral", "[THINK]a[/THINK]12", true},
     {"openai_gptoss", H_THINK "<|channel|>final<|message|>12", true},
     {"openai_gptoss", "<|channel|>final<|message|>12", true},
+    {"kimi_k3", K3_THOUGHT XTML("response", "12") "<|close|>message<|sep|>", true},
+    {"kimi_k3", "12<|close|>response<|sep|>", true},
+    {"kimi_k3", "12", true},
+    {"kimi_k3", XTML("response", "a"), false},
     {"openai_gptoss", "12", false},
     {"openai_gptoss", "<|channel|>commentary<|message|>", false}, /* it is content */
 };
@@ -168,7 +172,7 @@ START_TEST(thoughts_come_before_content) {
     struct buf tag = {0};
     struct grammar *grammar;
     struct message message = {0};
-    thoughts_grammar_write(settings.reasoning,
+    thoughts_grammar_write(settings.reasoning, true,
                            "{\"type\":\"json_schema\",\"json_schema\":{\"type\":\"integer\"}}",
                            &tag);
     ck_assert(!grammar_compile(GRAMMAR_STRUCTURAL_TAG, tag.data, tag.length, NULL, &grammar, NULL));
@@ -184,6 +188,37 @@ START_TEST(thoughts_come_before_content) {
 }
 END_TEST
 
+/* If reasoning is open, only marks are added. */
+START_TEST(marks_surround_content_after_reasoning) {
+    static const char content[] = "{\"type\":\"const_string\",\"value\":\"12\"}";
+    struct buf tag = {0};
+    thoughts_grammar_write(reasoning_format_find("kimi_k3"), false, content, &tag);
+    struct grammar *grammar = compile_text(GRAMMAR_STRUCTURAL_TAG, tag.data);
+    ck_assert(grammar_accepts(grammar, XTML("response", "12") "<|close|>message<|sep|>"));
+    ck_assert(grammar_accepts(grammar, "12"));
+    ck_assert(!grammar_accepts(grammar, K3_THOUGHT "12"));
+    ck_assert(!grammar_accepts(grammar, XTML("response", "12") "12"));
+    grammar_release(grammar);
+    buf_free(&tag);
+}
+END_TEST
+
+/* With a format for content, an answer is calls or content in its marks. */
+START_TEST(marks_surround_content_beside_calls) {
+    struct tool_grammar asked = tool_row("kimi_k3");
+    asked.content = "{\"type\":\"const_string\",\"value\":\"12\"}";
+    for (int must_call = 0; must_call < 2; must_call++) {
+        asked.must_call = must_call;
+        struct grammar *grammar = grammar_of_tools(&asked);
+        ck_assert_int_eq(grammar_accepts(grammar, XTML("response", "12")), !must_call);
+        ck_assert(grammar_accepts(grammar, XTML("response", "") K3_NONE));
+        ck_assert(grammar_accepts(grammar, K3_NONE "<|close|>message<|sep|>"));
+        ck_assert(!grammar_accepts(grammar, XTML("response", "12") K3_NONE));
+        grammar_release(grammar);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("server_tool_choices");
     TCase *t = tcase_create("grammar");
@@ -192,6 +227,8 @@ int main(void) {
     tcase_add_test(t, allowed_tools_are_the_only_ones);
     tcase_add_test(t, arguments_have_no_other_members);
     tcase_add_test(t, content_may_have_a_format);
+    tcase_add_test(t, marks_surround_content_after_reasoning);
+    tcase_add_test(t, marks_surround_content_beside_calls);
     tcase_add_loop_test(t, thoughts_come_before_content, 0, COUNT(thoughts));
     suite_add_tcase(s, t);
     return suite_main(s);

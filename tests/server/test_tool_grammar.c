@@ -52,7 +52,15 @@ static const char *const pieces[] = {"f",
                                      "<|tool_calls_section_begin|>",
                                      "<|tool_call_begin|>functions.",
                                      "<|channel|>commentary to=functions.f",
-                                     "<|end|><|start|>assistant<|channel|>commentary to"};
+                                     "<|end|><|start|>assistant<|channel|>commentary to",
+                                     "<|open|>",
+                                     "<|close|>",
+                                     "<|sep|>",
+                                     "response",
+                                     "<|open|>tools<|sep|><|open|>call tool=\"",
+                                     "<|open|>argument key=\"",
+                                     "\" type=\"",
+                                     "<|close|>argument<|sep|>"};
 #define MARK "]<]minimax[>["
 #define N_PIECES ((int)(sizeof pieces / sizeof *pieces))
 #define V (256 + N_PIECES)
@@ -285,7 +293,23 @@ static const struct {
      "<" DSML "invoke name=\"get_time-2.x\">\n\n</" DSML "invoke>\n</" DSML "tool_calls>"},
     {"command_r",
      "Action:\n```json\n[\n" ACTION("f", ARGS) ",\n" ACTION("get_time-2.x", "{}") "\n]```\n"},
+    {"kimi_k3", XTML("response", "") K3_CALLS "<|close|>message<|sep|>"},
+    {"longcat", "<longcat_tool_call>\n{\"name\": \"f\", \"arguments\": " ARGS
+                "}\n</longcat_tool_call>\n<longcat_tool_call>\n{\"name\": \"get_time-2.x\", "
+                "\"arguments\": {}}\n</longcat_tool_call>"},
+    {"internlm", "<|action_start|><|plugin|>\n{\"name\": \"f\", \"parameters\": " ARGS
+                 "}<|action_end|>\n<|action_start|><|plugin|>{\"name\": \"get_time-2.x\", "
+                 "\"parameters\": {}}<|action_end|>"},
+    {"gigachat3", "<|function_call|>{\"name\": \"f\", \"arguments\": " ARGS
+                  "}<|function_call|>{\"name\": \"get_time-2.x\", \"arguments\": {}}"},
+    {"minicpm5", "<function name=\"f\"><param name=\"n\">1</param><param name=\"p\">ab</param>"
+                 "</function>\n<function name=\"get_time-2.x\"></function>"},
+    {"hy_v3", "<tool_calls>\n<tool_call>f<tool_sep>\n<arg_key>n</arg_key>\n<arg_value>1"
+              "</arg_value>\n<arg_key>p</arg_key>\n<arg_value>ab</arg_value>\n</tool_call>\n"
+              "<tool_call>get_time-2.x<tool_sep>\n</tool_call>\n</tool_calls>"},
     /* other ways of the same families */
+    {"kimi_k3", K3_CALLS},
+    {"kimi_k3", "<|close|>response<|sep|>" K3_CALLS "<|close|>message<|sep|>"},
     {"command_r",
      "Action: ```json\n[\n" ACTION("f", ARGS) ",\n" ACTION("get_time-2.x", "{}") "\n]\n```"},
     {"mistral", "[TOOL_CALLS][" BOTH "]"},

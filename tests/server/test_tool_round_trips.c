@@ -69,6 +69,25 @@ static const struct family {
      CALLS("begin") EACH(CALL("begin") NAME DS("sep") ARGS CALL("end")) CALLS("end")},
     {"kimi_k2", KIMI("calls_section_begin") EACH(KIMI("call_begin") "{{ c.id }}" KIMI(
                     "call_argument_begin") ARGS KIMI("call_end")) KIMI("calls_section_end")},
+    {"kimi_k3",
+     "{% macro open(t) %}<|open|>{{ t }}<|sep|>{% endmacro %}{% macro close(t) %}<|close|>{{ t }}"
+     "<|sep|>{% endmacro %}{% macro kind(v) %}{% if v is number %}number{% elif v is string "
+     "%}string"
+     "{% else %}array{% endif %}{% endmacro %}{{ open('response') + close('response') + "
+     "open('tools') }}" EACH(
+         "<|open|>call tool=\"" NAME "\" index=\"{{ loop.index }}\"<|sep|>" EACH_VALUE(
+             "<|open|>argument key=\"{{ k }}\" type=\"{{ kind(v) }}\"<|sep|>" VALUE
+             "{{ close('argument') }}") "{{ close('call') }}") "{{ close('tools') + "
+                                                               "close('message') }}"},
+    {"longcat",
+     EACH(BETWEEN(LF) "<longcat_tool_call>" LF OBJECT("arguments") LF "</longcat_tool_call>")},
+    {"internlm", EACH("<|action_start|><|plugin|>" LF OBJECT("parameters") "<|action_end|>")},
+    {"gigachat3", EACH("<|function_call|>" OBJECT("arguments"))},
+    {"minicpm5", EACH("<function name=\"" NAME
+                      "\">" EACH_VALUE("<param name=\"{{ k }}\">" VALUE "</param>") "</function>")},
+    {"hy_v3", "<tool_calls>" LF EACH("<tool_call>" NAME "<tool_sep>" LF EACH_VALUE(
+                  "<arg_key>{{ k }}</arg_key>" LF "<arg_value>" VALUE
+                  "</arg_value>" LF) "</tool_call>" LF) "</tool_calls>"},
     {"granite", "<|tool_call|>[" EACH(BETWEEN(", ") OBJECT("arguments")) "]"},
     {"lfm2", "<|tool_call_start|>[" EACH(BETWEEN(", ") PYTHON) "]<|tool_call_end|>"},
     {"nemotron_json", "<TOOLCALL>[" EACH(BETWEEN(", ") OBJECT("arguments")) "]</TOOLCALL>"},

@@ -63,6 +63,8 @@ struct tool_grammar tool_row(const char *name) {
     struct tool_grammar asked = {.functions = tools, .parallel = true};
     asked.tools = tool_format_find(name);
     ck_assert_msg(asked.tools, "%s", name);
-    asked.reasoning = reasoning_format_find(asked.tools->is_harmony ? "openai_gptoss" : "qwen3");
+    asked.reasoning = reasoning_format_find(asked.tools->is_harmony ? "openai_gptoss"
+                                            : asked.tools->envelope ? "kimi_k3"
+                                                                    : "qwen3");
     return asked;
 }

@@ -25,6 +25,19 @@
 #define H_CALL "<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
 #define H_THINK "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
 
+/* Kimi K3's elements, its thoughts, a call of f with ARGS and of the other tool, and the second. */
+#define XTML(tag, inner) "<|open|>" tag "<|sep|>" inner "<|close|>" tag "<|sep|>"
+#define K3_ARGUMENT(key, type, value)                                                              \
+    "<|open|>argument key=\"" key "\" type=\"" type "\"<|sep|>" value "<|close|>argument<|sep|>"
+#define K3_CALL(name, index, arguments)                                                            \
+    "<|open|>call tool=\"" name "\" index=\"" index "\"<|sep|>" arguments "<|close|>call<|sep|>"
+#define K3_THOUGHT XTML("think", "Hm.")
+#define K3_CALLS                                                                                   \
+    XTML("tools",                                                                                  \
+         K3_CALL("f", "1", K3_ARGUMENT("n", "number", "1") K3_ARGUMENT("p", "string", "ab"))       \
+             K3_CALL("get_time-2.x", "2", ""))
+#define K3_NONE XTML("tools", K3_CALL("get_time-2.x", "1", ""))
+
 #define COUNT(rows) (sizeof rows / sizeof *rows)
 
 /* The tools, and the set of them. */

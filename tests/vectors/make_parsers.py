@@ -2,9 +2,10 @@
 
     python tests/vectors/make_parsers.py
 
-Each line has the parsers' names (or null), an answer's text, and the message in it: R{reasoning} C{content} name(arguments).
-The forms follow the public tests of vLLM, folders tests/tool_parsers and tests/reasoning; texts and results are our own. Two
-rules differ: white space around calls and reasoning is no content, and the text of a malformed call is content.
+Each line has the parsers' names (or null), an answer's text, and the message in it: R{reasoning} C{content} name(arguments);
+the schemas of the parameters of the tool "f", or null; and whether the prompt ends inside reasoning. The forms follow the public
+tests of vLLM, folders tests/tool_parsers, tests/tool_use, tests/reasoning and tests/parser; texts and results are our own.
+docs/api.md lists the rules that differ.
 """
 import json
 import pathlib
@@ -16,8 +17,8 @@ CITY, ZONE = '{"city": "Tokyo"}', '{"zone": "Asia/Tokyo"}'
 ROWS = []
 
 
-def row(tools, text, message, reasoning=None):
-    ROWS.append({"tools": tools, "reasoning": reasoning, "text": text, "message": message})
+def row(tools, text, message, reasoning=None, of=None, is_open=False):
+    ROWS.append({"tools": tools, "reasoning": reasoning, "text": text, "message": message, "of": of, "is_open": is_open})
 
 
 def named(name, arguments, key="arguments"):
@@ -37,6 +38,10 @@ OBJECTS = {  # the texts before, between and after the objects, and the key of t
     "minimax": ("<tool_calls>\n", "\n", "\n</tool_calls>", "arguments"),
     "nemotron_json": ("<TOOLCALL>[", ", ", "]</TOOLCALL>", "arguments"),
     "llama3_json": ("", "; ", "", "parameters"),
+    "ernie45": ("<tool_call>\n", "\n</tool_call>\n<tool_call>\n", "\n</tool_call>\n", "arguments"),
+    "longcat": ("<longcat_tool_call>", "</longcat_tool_call>\n<longcat_tool_call>", "</longcat_tool_call>", "arguments"),
+    "internlm": ("<|action_start|><|plugin|>", "<|action_end|>\n<|action_start|><|plugin|>", "<|action_end|>", "parameters"),
+    "gigachat3": ("<|function_call|>", "<|function_call|>", "", "arguments"),
 }
 
 
@@ -246,8 +251,137 @@ def reasoning():
             row(None, text, message, name)
 
 
+# ---- Kimi K3 ------------------------------------------------------------------------------------------------------------------------
+
+
+def element(name, inner=""):
+    return f"<|open|>{name}<|sep|>{inner}<|close|>{name}<|sep|>"
+
+
+def k3_call(name, *arguments):
+    def argument(key, kind, value):
+        return f'<|open|>argument key="{key}" type="{kind}"<|sep|>{value}<|close|>argument<|sep|>'
+    return f'<|open|>call tool="{name}" index="1"<|sep|>{"".join(argument(*each) for each in arguments)}<|close|>call<|sep|>'
+
+
+def kimi_k3():
+    end = "<|close|>message<|sep|>"
+    mixed = k3_call("calc", ("x", "number", "1"), ("flag", "boolean", "true"), ("text", "string", "raw"))
+    read = 'calc({"x": 1, "flag": true, "text": "raw"})'
+    for text, message in ((element("response", "answer") + element("tools", mixed) + end, "C{answer}" + read),
+                          (element("response") + element("tools", mixed), read),
+                          ("OK<|close|>response<|sep|>", "C{OK}"), ("<|open|>response<|sep|>Hi", "C{Hi}"),
+                          ("<|close|>response<|sep|>" + element("tools", k3_call("a") + k3_call("b")), "a({})b({})"),
+                          (element("tools", k3_call("f", ("o", "object", '{"a": 1}'), ("l", "array", "[1]"), ("n", "null", "null"))),
+                           'f({"o": {"a": 1}, "l": [1], "n": null})'),
+                          (element("tools", k3_call("f", ("a&amp;b&quot;c", "string", '"v"\n'))), 'f({"a&b\\"c": "\\"v\\"\\n"})'),
+                          (element("tools", k3_call("f", ("a<b", "string", "<|close|>argument<|close|>argument"))),
+                           'f({"a<b": "<|close|>argument<|close|>argument"})'),
+                          (element("tools", '<|open|>call tool="f" index="1"<|sep|>' + '<|open|>json type="object"<|sep|>{"x": 1}'
+                                   "<|close|>json<|sep|><|close|>call<|sep|>"), 'f({"x": 1})'),
+                          ("Plain.", "C{Plain.}"), ("a <|open|> b", "C{a <|open|> b}")):
+        row("kimi_k3", text, message)
+        row("kimi_k3", element("think", "step") + text, "R{step}" + message, "kimi_k3")
+        row("kimi_k3", "step<|close|>think<|sep|>" + text, "R{step}" + message, "kimi_k3", is_open=True)
+    row(None, "step", "R{step}", "kimi_k3", is_open=True)
+    row(None, element("think", "step") + element("response", "answer"), "R{step}C{answer}", "kimi_k3")
+    row(None, "answer<|close|>response<|sep|>", "C{answer}", "kimi_k3")
+
+
+# ---- more rows of known families ----------------------------------------------------------------------------------------------------
+
+
+def more_elements():
+    def pairs(name, *parameters):
+        inner = "".join(f"<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n" for key, value in parameters)
+        return f"<tool_call>{name}<tool_sep>\n{inner}</tool_call>\n"
+    for text, message in ((pairs("now"), "now({})"), (pairs("w", ("c", "B"), ("d", "D")), 'w({"c": "B", "d": "D"})'),
+                          (pairs("w", ("c", "B")) + pairs("w", ("c", "H")), 'w({"c": "B"})w({"c": "H"})')):
+        row("hy_v3", f"<tool_calls>\n{text}</tool_calls>", message)
+        row("hy_v3", "Checking." + f"<tool_calls>\n{text}</tool_calls>".replace("\n", ""), "C{Checking.}" + message)
+    for tools in ("glm45", "glm47"):
+        row(tools, "<tool_call>now</tool_call>", "now({})")
+        row(tools, "  \n <tool_call>w<arg_key>c</arg_key><arg_value>B</arg_value></tool_call>", 'w({"c": "B"})')
+        row(tools, "Checking.<tool_call>now</tool_call><tool_call>now</tool_call>", "C{Checking.}now({})now({})")
+        row(tools, "<tool_call></tool_call>", "C{<tool_call></tool_call>}")
+        row(tools, '<tool_call>m\n<arg_key>t</arg_key>\n<arg_value>Say "hi"\nnow</arg_value>\n</tool_call>', 'm({"t": "Say \\"hi\\"\\nnow"})')
+
+    def function(name, *parameters):
+        return f'<function name="{name}">' + "".join(f'<param name="{key}">{value}</param>' for key, value in parameters) + "</function>"
+    row("minicpm5", "Before.\n" + function("w", ("c", "上海"), ("d", "2024-06-27")) + "\nAfter.",
+        'C{Before.\nAfter.}w({"c": "上海", "d": "2024-06-27"})')
+    row("minicpm5", function("s", ("n", "[1, 2, 3]"), ("e", "true")) + "\n" + function("noop"), 's({"n": [1, 2, 3], "e": true})noop({})')
+    for text in ('<function name="w"><param name="c">B</param>', '<function name="w"><param>B</param></function>'):
+        row("minicpm5", text, f"C{{{text}}}")
+
+    def invoke(name, *parameters):
+        return f'<invoke name="{name}">' + "".join(f'<parameter name="{key}">{value}</parameter>' for key, value in parameters) + "</invoke>"
+    row("minimax_m2", "Let me check. <minimax:tool_call>" + invoke("w", ("c", "Seattle"), ("d", "5")) + "</minimax:tool_call>",
+        'C{Let me check.}w({"c": "Seattle", "d": 5})')
+    row("minimax_m2", "<minimax:tool_call>" + invoke("a", ("q", "x")) + invoke("b") + "</minimax:tool_call>", 'a({"q": "x"})b({})')
+    row("minimax_m2", "<minimax:tool_call>\n" + invoke("e", ("s", "  if x:\n    y\n")) + "\n</minimax:tool_call>", 'e({"s": "  if x:\\n    y\\n"})')
+
+    def qwen(name, *parameters):
+        return f"<tool_call>\n<function={name}>\n" + "".join(f"<parameter={k}>{v}</parameter>\n" for k, v in parameters) + "</function>\n</tool_call>"
+    for tools in ("qwen3_coder", "step3p5", "mimo"):
+        row(tools, qwen("w", ("c", "Tokyo")) + qwen("t", ("z", "\nAsia/Tokyo\n")), 'w({"c": "Tokyo"})t({"z": "Asia/Tokyo"})')
+        row(tools, "Look.\n\n" + qwen("w", ("c", "T")) + "\n\nThen.", 'C{Look.\n\nThen.}w({"c": "T"})')
+        row(tools, qwen("f", ("q", 'He said "hi"'), ("p", "C:\\U"), ("l", "1\n2")), 'f({"q": "He said \\"hi\\"", "p": "C:\\\\U", "l": "1\\n2"})')
+
+
+def typed():
+    """Parameters by their schemas: texts stay texts, other types are JSON, and what is no JSON of an allowed type is a text."""
+    text, number, nothing = {"type": "string"}, {"type": "integer"}, {"type": "null"}
+    forms = {
+        "qwen3_coder": "<tool_call>\n<function=f>\n<parameter=a>\n%s\n</parameter>\n</function>\n</tool_call>",
+        "glm45": "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>%s</arg_value>\n</tool_call>",
+        "hy_v3": "<tool_calls><tool_call>f<tool_sep><arg_key>a</arg_key><arg_value>%s</arg_value></tool_call></tool_calls>",
+        "minimax_m2": '<minimax:tool_call><invoke name="f"><parameter name="a">%s</parameter></invoke></minimax:tool_call>',
+        "minicpm5": '<function name="f"><param name="a">%s</param></function>',
+        "minimax_m3": ']<]minimax[>[<tool_call>]<]minimax[>[<invoke name="f">]<]minimax[>[<a>%s]<]minimax[>[</a>]<]minimax[>[</invoke>]<]minimax[>[</tool_call>',
+    }
+    for tools, form in forms.items():
+        for schema, value, read in ((text, "42", '"42"'), (text, "true", '"true"'), (text, '{"k": 1}', '"{\\"k\\": 1}"'), (number, "5", "5"),
+                                    (number, "five", '"five"'), ({"type": "boolean"}, "true", "true"), ({"type": "number"}, "3.14", "3.14"),
+                                    ({"type": "array"}, '["a", 1]', '["a", 1]'), ({"type": "object"}, '{"k": null}', '{"k": null}'),
+                                    ({"anyOf": [text, nothing]}, "Alice", '"Alice"'), ({"anyOf": [text, nothing]}, "null", "null"),
+                                    ({"anyOf": [{"type": "object"}, nothing]}, '{"t": "dark"}', '{"t": "dark"}'),
+                                    ({"type": ["string", "integer"]}, "12", "12"), ({"enum": ["x", "y"]}, "x", '"x"')):
+            row(tools, form % value, '%s({"a": %s})' % ("f", read), of={"a": schema})
+    for schema, kind, value, read in ((text, "string", "42", '"42"'), (text, "number", "42", '"42"'), (number, "number", "5", "5"),
+                                      ({"type": "string", "nullable": True}, "null", "null", "null"),
+                                      ({"anyOf": [text, nothing]}, "string", "null", '"null"'),
+                                      ({"anyOf": [text, nothing]}, "null", "null", "null")):
+        row("kimi_k3", element("tools", k3_call("f", ("a", kind, value))), '%s({"a": %s})' % ("f", read), of={"a": schema})
+
+
+def more_gemma():
+    def call(arguments):
+        return f"<|tool_call>call:f{{{arguments}}}<tool_call|>".replace('"', '<|"|>')
+    for arguments, read in (('r:{"3":"new text"}', '{"r": {"3": "new text"}}'), ('o:{i:{"a b":1}}', '{"o": {"i": {"a b": 1}}}'),
+                            ('"x y": "z",n:1', '{"x y": "z", "n": 1}'), ("", "{}"), ("l:[[1],[]],e:{}", '{"l": [[1], []], "e": {}}')):
+        row("gemma4", call(arguments), f"f({read})")
+    for text in ("<|tool_call>call:f{left:108.,r:2}<tool_call|>", "<|tool_call>call:f{key:}<tool_call|>"):
+        row("gemma4", text, f"C{{{text}}}")
+
+
+def more_reasoning():
+    for name in ("deepseek_r1", "deepseek_v4", "step3", "step3p5", "ernie45", "glm47", "minimax_m2", "nemotron_v3", "hy_v3"):
+        for text, message in (("This\nThat</think>The rest\nmore", "R{This\nThat}C{The rest\nmore}"), ("This</think>", "R{This}"), ("This", "R{This}"),
+                              ("</think>Rest", "C{Rest}"), ("\nThis\n\n</think>\n\nRest", "R{This}C{Rest}")):
+            row(None, text, message, name, is_open=True)
+    for begin in ("<think>\n", "\n<think>"):
+        for thought in ("A section!", "This\nThat"):
+            row(None, f"{begin}{thought}\n</think>\n<answer>\nThe rest\nmore\n</answer>", f"R{{{thought}}}C{{The rest\nmore}}", "hunyuan_a13b")
+            row(None, f"{begin}{thought}\n</think>\n<answer>\n", f"R{{{thought}}}", "hunyuan_a13b")
+            row(None, f"{begin}{thought}</think>\n\n<response>\nThe rest\n</response>\n", f"R{{{thought}}}C{{The rest}}", "ernie45")
+    row(None, "<think>\n\n</think>\n<answer>\nRest\n</answer>", "C{Rest}", "hunyuan_a13b")
+    row(None, "Content", "C{Content}", "hunyuan_a13b")
+
+
 def main():
-    for group in (objects, other_objects, llama, python, kimi, deepseek, gemma, harmony, qwen, glm, seed, minimax_m3, reasoning):
+    for group in (objects, other_objects, llama, python, kimi, deepseek, gemma, harmony, qwen, glm, seed, minimax_m3, reasoning, kimi_k3,
+                  more_elements, typed, more_gemma, more_reasoning):
         group()
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in ROWS)
     pathlib.Path(__file__).with_name("parsers.jsonl").write_text(text)

@@ -4,7 +4,9 @@
  *   <arg_key>zone</arg_key>\n<arg_value>UTC</arg_value>\n      glm_xml
  *   <parameter=zones>[None, "UTC"]</parameter>\n               seed_xml
  *   <parameter name="zone">UTC</parameter>\n                   minimax_xml
+ *   <param name="zone">UTC</param>\n                           param_xml
  *   <DSML|parameter name="n" string="false">3</DSML|parameter>\n       deepseek_xml
+ *   <|open|>argument key="n" type="number"<|sep|>3<|close|>argument<|sep|>    xtml
  *   @<more>@<n>3@</n>@</more>, @ is a mark                   elements
  *   zone:<|"|>UTC<|"|>,n:3                    gemma
  *   zone="UTC", n=3                           python
@@ -23,6 +25,7 @@ struct style {
     const char *end; /* values must not contain it */
     bool is_python;
     const char *json_middle; /* before a value that is not plain text; NULL: `middle` */
+    bool is_typed;           /* the value's JSON type follows `middle`; names are escaped */
     bool is_nested;          /* the name and ">" follow `close`; objects and arrays are elements */
 };
 
@@ -37,8 +40,11 @@ static const struct style styles[] = {
     {"glm_xml", "<arg_key>", "</arg_key>\r<arg_value>", "</arg_value>\r", "", "</arg_value>"},
     {"seed_xml", "<parameter=", ">", "</parameter>\n", "", "</parameter>", .is_python = true},
     {"minimax_xml", "<parameter name=\"", "\">", "</parameter>\r", "", "</parameter>"},
+    {"param_xml", "<param name=\"", "\">", "</param>\r", "", "</param>"},
     {"deepseek_xml", "<" DSML "parameter name=\"", "\" string=\"true\">", "</" DSML "parameter>\r",
      "", "</" DSML "parameter>", .json_middle = "\" string=\"false\">"},
+    {"xtml", "<|open|>argument key=\"", "\" type=\"", "<|close|>argument<|sep|>", "",
+     "<|close|>argument<|sep|>", .is_typed = true},
     {"elements", ELEMENT_MARK "<", ">", ELEMENT_MARK "</", "", ELEMENT_MARK, .is_nested = true},
     {"gemma", "", ":", "", ",", NULL},
     {"python", "", "=", "", ", ", NULL, .is_python = true},
@@ -75,11 +81,19 @@ static void check_root(struct arguments *a, const struct json *root) {
     }
 }
 
+/* Returns the length of a name after & and " are replaced by &amp; and &quot;. */
+static size_t escaped_length(const char *name) {
+    size_t length = 0;
+    for (; *name; name++) length += *name == '&' ? 5 : *name == '"' ? 6 : 1;
+    return length;
+}
+
 /* Can the name be distinguished from the text around it? */
 static bool name_is_right(const struct style *style, const char *name) {
     static const char word[] = "_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     size_t length = strlen(name);
     if (length == 0 || length > 128 || (style->is_nested && name[0] == '/')) return false;
+    if (style->is_typed) return escaped_length(name) <= 128 && strcspn(name, "\n") == length;
     if (style->end) return strcspn(name, "<>\"\n\r\t ") == length;
     return strspn(name, word) == length && strchr("0123456789", name[0]) == NULL;
 }
@@ -98,18 +112,48 @@ static struct expr *spelled(struct builder *b, const char *text) {
     }
 }
 
-static struct expr *text_value(struct arguments *a, struct conj *conj) {
-    static const char *const choices[] = {"anyOf", "oneOf"};
+static struct expr *text_value(struct arguments *a, const struct conj *conj) {
     struct builder *b = a->r->b;
-    conj_refuse_null(a->r, conj);
-    for (int i = 0; i < 2; i++) {
-        conj_each_value(choice, conj, choices[i]) schema_cannot(
-            a->r, choice, "is not enforced in a text, and this model writes it as text.");
-    }
+    struct expr *text = conj_text(a->r, conj);
     struct expr *any = expr_repeat(b, expr_new(b, EXPR_BYTE), 0, NO_MAX);
     struct expr *rest = expr_repeat(b, expr_new(b, EXPR_BYTE), 0, NO_MAX);
     struct expr *ends = expr_of(b, EXPR_CAT, any, expr_text(b, a->style->end), rest, NULL);
-    return expr_add(schema_text(a->r, conj), expr_of(b, EXPR_NOT, ends, NULL));
+    struct expr *all = text->kind == EXPR_AND ? text : expr_of(b, EXPR_AND, text, NULL);
+    return expr_add(all, expr_of(b, EXPR_NOT, ends, NULL));
+}
+
+/* A name of a parameter; in a style with types, & and " are escaped. */
+static struct expr *spelled_name(struct arguments *a, const char *name) {
+    struct builder *b = a->r->b;
+    if (!a->style->is_typed) return expr_text(b, name);
+    struct expr *all = expr_new(b, EXPR_CAT);
+    for (;;) {
+        size_t n = strcspn(name, "&\"");
+        if (n > 0) expr_add(all, expr_bytes(b, name, n));
+        if (!name[n]) return all;
+        expr_add(all, expr_text(b, name[n] == '&' ? "&amp;" : "&quot;"));
+        name += n + 1;
+    }
+}
+
+/* A value after its type. */
+static struct expr *typed_value(struct arguments *a, const struct conj *conj) {
+    static const struct {
+        const char *name;
+        unsigned types;
+    } kinds[] = {{"string", TYPE_STRING}, {"number", TYPE_NUMBER}, {"boolean", TYPE_BOOL},
+                 {"null", TYPE_NULL},     {"array", TYPE_ARRAY},   {"object", TYPE_OBJECT}};
+    struct builder *b = a->r->b;
+    struct expr *all = expr_new(b, EXPR_ALT);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct conj one = conj_copy(a->r, conj);
+        one.without |= TYPE_ANY & ~kinds[i].types;
+        if (conj_impossible(a->r, &one)) continue;
+        bool is_text = kinds[i].types == TYPE_STRING;
+        expr_add(all, expr_of(b, EXPR_CAT, expr_text(b, kinds[i].name), expr_text(b, "\"<|sep|>"),
+                              is_text ? text_value(a, &one) : conj_call(a->r, &one), NULL));
+    }
+    return all;
 }
 
 /* ---- nested elements ------------------------------------------------------------------------ */
@@ -219,9 +263,11 @@ static struct expr *parameter(struct arguments *a, const struct json *root,
                        expr_text(b, middle), inside, expr_text(b, style->close),
                        expr_text(b, property->name), expr_text(b, ">"), NULL);
     }
-    return expr_of(b, EXPR_CAT, expr_text(b, style->open), expr_text(b, property->name),
-                   spelled(b, middle), plain ? text_value(a, &value) : conj_call(a->r, &value),
-                   spelled(b, style->close), NULL);
+    struct expr *written = style->is_typed ? typed_value(a, &value)
+                           : plain         ? text_value(a, &value)
+                                           : conj_call(a->r, &value);
+    return expr_of(b, EXPR_CAT, expr_text(b, style->open), spelled_name(a, property->name),
+                   spelled(b, middle), written, spelled(b, style->close), NULL);
 }
 
 /* ---- all parameters ------------------------------------------------------------------------- */

@@ -106,6 +106,9 @@ const struct json *schema_owner(struct schema_reader *r, const struct json *null
  * spelling; NULL: any text. */
 struct expr *conj_names(struct schema_reader *r, const struct conj *conj);
 
+/* The strings of a conjunction as plain text, without quotes and escapes. */
+struct expr *conj_text(struct schema_reader *r, const struct conj *conj);
+
 /* Returns a call of the conjunction's rule. */
 struct expr *conj_call(struct schema_reader *r, const struct conj *conj);
 

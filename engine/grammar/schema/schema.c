@@ -330,6 +330,15 @@ struct expr *conj_names(struct schema_reader *r, const struct conj *conj) {
     return choice ? choose(r, &names, choice, names_of) : schema_string_inside(r, &names);
 }
 
+struct expr *conj_text(struct schema_reader *r, const struct conj *conj) {
+    struct conj text = conj_copy(r, conj);
+    conj_refuse_null(r, &text);
+    const struct json *choice = open_choice(&text);
+    if (!(conj_types(&text) & TYPE_STRING)) return expr_new(r->b, EXPR_ALT);
+    bool is_decided = !choice || schema_has_values(&text);
+    return is_decided ? schema_text(r, &text) : choose(r, &text, choice, conj_text);
+}
+
 /* A property breaks a schema: each is an alternative. */
 static struct expr *break_by_property(struct schema_reader *r, const struct conj *conj,
                                       const struct json *breaker) {

@@ -270,7 +270,7 @@ static struct expr *read_schema(struct tags_reader *r, const struct json *format
     if (all) return all;
     return fail(r, style,
                 "is not a served style: use json, qwen_xml, glm_xml, seed_xml, "
-                "minimax_xml, deepseek_xml, elements, gemma or python");
+                "minimax_xml, param_xml, deepseek_xml, xtml, elements, gemma or python");
 }
 
 /* Any text, except texts that contain one of `excludes` or begin with a match of `not_at_start`. */
