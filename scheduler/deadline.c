@@ -67,9 +67,9 @@ enum status deadline_check(struct scheduler *s, const struct generation *g, stru
 void deadline_publish(struct scheduler *s) {
     const struct scheduler_config *config = &s->config;
     const struct step_shape decodes = {.decode_rows = s->plan.shape.decode_rows};
+    const float target = plan_itl_target(&s->plan);
     int rows = config->max_mixed_prefill_tokens;
-    if (config->itl_target_ns > 0 && s->cost.prefill.known)
-        rows = step_cost_rows_in(&s->cost, &decodes, 0, (float)config->itl_target_ns);
+    if (target > 0) rows = step_cost_rows_in(&s->cost, &decodes, 0, target);
     rows = max_int(min_int(rows, config->max_num_batched_tokens), s->port.row_quantum);
     step_cost_queue(&s->cost, decodes.decode_rows, rows, &s->inbox.cost);
 }

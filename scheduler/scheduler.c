@@ -78,6 +78,7 @@ static void set_config(struct scheduler *s, const struct scheduler_config *confi
     s->config = *config;
     if (config->max_mixed_prefill_tokens == 0)
         s->config.max_mixed_prefill_tokens = on_host ? MIXED_ROWS_ON_HOST : MIXED_ROWS_ON_DEVICE;
+    s->config.itl_auto = config->itl_auto && on_host;
     if (config->swap_from == 0) s->config.swap_from = SWAP_FROM;
     if (config->n_states > 0) set_states(s);
 }
@@ -171,6 +172,7 @@ static bool make_plan(struct scheduler *s, uint64_t now) {
                              .swap_from = s->config.swap_from,
                              .cost = &s->cost,
                              .itl_target_ns = (float)s->config.itl_target_ns,
+                             .itl_auto = s->config.itl_auto,
                              .whole_prompts = s->config.whole_prompts,
                              .drafts = drafter_guesses(&s->drafter),
                              .fixed_drafts = s->config.fixed_drafts,

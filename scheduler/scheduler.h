@@ -63,6 +63,7 @@ struct scheduler_config {
     /* The 99% quantile of steps with decodes and prompts should stay below this. It replaces
      * max_mixed_prefill_tokens after some such steps were measured. 0: no target. */
     uint64_t itl_target_ns;
+    bool itl_auto;           /* on a CPU, without a target: as in struct plan_view */
     int max_model_len;       /* prompt + output tokens of a sequence */
     int max_queued_requests; /* waiting generations, including the inbox */
     int max_queued_tokens;   /* their prompt tokens */

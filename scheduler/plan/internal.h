@@ -45,10 +45,9 @@ void plan_promise_admitted(struct plan *plan, const struct plan_item *item,
 /* Returns the block of the next slot of a sequence, or NULL if it is not acquired yet. */
 int32_t *plan_partial_block(const struct block_pool *pool, const struct sequence *sequence);
 
-/* Does the ITL target limit this step? */
+/* Does an ITL target limit this step? */
 static inline bool plan_is_timed(const struct plan *plan) {
-    const struct plan_view *view = &plan->view;
-    return view->itl_target_ns > 0 && plan->shape.decode_rows > 0 && view->cost->prefill.known;
+    return plan_itl_target(plan) > 0;
 }
 
 /* Returns the maximum number of rows from position `from` within the limits of the step. */

@@ -12,8 +12,8 @@
  *     that are left, so several prompts may share a step. If any sequence decodes, prompts get at
  *     most mixed_rows, and the rows that fill up the last tile: a step with a whole prompt would
  *     delay the next tokens of the other sequences several times as long, and small steps compute
- *     nearly as many rows a second as large ones. With an ITL target, prompts instead get the tiles
- *     for which there is time (step_cost.h), at least one.
+ *     nearly as many rows a second as large ones. With an ITL target, or itl_auto, prompts instead
+ *     get the tiles for which there is time (step_cost.h), at least one.
  *   - If layers with windows have separate blocks (kv/window_pool.h), each acquired block needs a
  *     window block too, unless it is loaded and the window of the next row has passed it. A prefix
  *     is reused from the cache as far as it is known and its last window still has window blocks. A
@@ -96,6 +96,7 @@ struct plan_view {
     const struct checkpoints *checkpoints; /* NULL: hits do not depend on them */
     const struct step_cost *cost;
     float itl_target_ns; /* for a step that decodes; replaces mixed_rows; 0: no target */
+    bool itl_auto;       /* without a target: prompts may make a step ITL_AUTO times as long */
     bool whole_prompts;  /* a prompt gets all its rows in one step, or none */
     bool drafts;         /* drafts may be planned */
     bool fixed_drafts;   /* plan all proposed drafts, whatever their cost */
@@ -160,6 +161,13 @@ void plan_free(struct plan *plan);
 
 /* Plans a step. `plan` gets a copy of the view, which is valid during the call. */
 void plan_make(struct plan *plan, const struct plan_view *view);
+
+/* With itl_auto, prompts may make a step with decodes this many times as long. */
+#define ITL_AUTO 2.0
+
+/* Returns the ITL target of a planned step, or of the decodes that are planned so far, in ns; 0: it
+ * has none. */
+float plan_itl_target(const struct plan *plan);
 
 /* Returns the prompt tokens that a request is charged for when its first sequence is admitted with
  * `hits` blocks of `size` tokens from a cache. */

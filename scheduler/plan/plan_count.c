@@ -103,13 +103,22 @@ int32_t *plan_partial_block(const struct block_pool *pool, const struct sequence
     return i < sequence->kv.n_blocks ? &sequence->kv.table[i] : NULL;
 }
 
+float plan_itl_target(const struct plan *plan) {
+    const struct plan_view *view = &plan->view;
+    const int decodes = plan->shape.decode_rows;
+    const bool has_target = view->itl_target_ns > 0 || view->itl_auto;
+    if (!has_target || decodes == 0 || !view->cost->prefill.known) return 0;
+    if (view->itl_target_ns > 0) return view->itl_target_ns;
+    return (float)(ITL_AUTO * step_cost_decodes_ns(view->cost, decodes));
+}
+
 /* Returns the rows of a prompt from position `from` for which a timed step has time, up to the end
  * of a tile. Rows that fill up a tile are nearly free. A step without prompt rows gets these even
  * if it exceeds the target. */
 static int plan_rows_in_time(const struct plan *plan, int from) {
     const struct plan_view *view = &plan->view;
     int tile = view->row_quantum, last_tile = tile - plan->rows % tile;
-    int rows = step_cost_rows_in(view->cost, &plan->shape, from, view->itl_target_ns);
+    int rows = step_cost_rows_in(view->cost, &plan->shape, from, plan_itl_target(plan));
     rows = min_int(rows, view->max_rows);
     if (rows > last_tile) return (plan->rows + rows) / tile * tile - plan->rows;
     return last_tile < tile || plan->shape.prefill_rows == 0 ? last_tile : 0;

@@ -97,17 +97,16 @@ void step_cost_note(struct step_cost *cost, int rows, uint64_t ns) {
 
 /* ---- prompts -------------------------------------------------------------------------------- */
 
-/* Returns the time of the decodes of a step. Without decodes, reading the weights takes as long as
- * one. */
-static double decodes_ns(const struct step_cost *cost, int rows) {
+double step_cost_decodes_ns(const struct step_cost *cost, int rows) {
+    assert(rows >= 0);
     if (!cost->known) return 0;
     if (rows <= MAX_COST_ROWS) return step_cost_ns(cost, rows > 0 ? rows : 1);
     return (double)cost->ns[MAX_COST_ROWS] * rows / MAX_COST_ROWS;
 }
 
 static double step_ns(const struct step_cost *cost, const struct step_shape *shape) {
-    return decodes_ns(cost, shape->decode_rows) + shape->prefill_rows * cost->prefill.per_row +
-           shape->pairs * cost->prefill.per_pair;
+    return step_cost_decodes_ns(cost, shape->decode_rows) +
+           shape->prefill_rows * cost->prefill.per_row + shape->pairs * cost->prefill.per_pair;
 }
 
 /* Solves the sums for the two unknowns. If the contexts of all steps were similar, the pairs
@@ -129,7 +128,7 @@ void step_cost_note_prefill(struct step_cost *cost, const struct step_shape *sha
         if (shape->decode_rows > 0) note_ratio(p, took / expected);
         if (took > 2 * expected) took = 2 * expected; /* it was interrupted */
     }
-    double added = took - decodes_ns(cost, shape->decode_rows);
+    double added = took - step_cost_decodes_ns(cost, shape->decode_rows);
     if (added < 0) added = 0;
     p->rows2 = p->rows2 * keeping + rows * rows;
     p->rows_pairs = p->rows_pairs * keeping + rows * shape->pairs;
@@ -157,7 +156,8 @@ void step_cost_queue(const struct step_cost *cost, int decode_rows, int rows,
     assert(decode_rows >= 0 && rows >= 1);
     *out = (struct queue_cost){.per_row = cost->prefill.known ? cost->prefill.per_row : 0,
                                .per_token = cost->known ? (double)cost->ns[1] : 0,
-                               .decodes = decode_rows > 0 ? decodes_ns(cost, decode_rows) : 0,
+                               .decodes =
+                                   decode_rows > 0 ? step_cost_decodes_ns(cost, decode_rows) : 0,
                                .rows = rows};
 }
 

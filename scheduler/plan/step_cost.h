@@ -46,6 +46,10 @@ void step_cost_note(struct step_cost *cost, int rows, uint64_t ns);
 /* Learns the time of a step with prompt rows. */
 void step_cost_note_prefill(struct step_cost *cost, const struct step_shape *shape, uint64_t ns);
 
+/* Returns the ns of the decodes of a step with this many of their rows; 0: not known. Without
+ * decodes, reading the weights takes as long as one. */
+double step_cost_decodes_ns(const struct step_cost *cost, int rows);
+
 /* Returns how many rows of a prompt from position `from` on may be added to a step of this shape,
  * so that the 99% quantile of its time stays below target_ns; may be 0. Returns INT_MAX before
  * steps with prompts were measured. */

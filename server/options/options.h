@@ -22,7 +22,7 @@ struct options {
     struct {
         bool deterministic; /* CUDA: a request's output does not depend on the batch */
         enum load_format load_format;
-        int itl_target_ms;     /* target between two tokens while prompts are computed */
+        int itl_target_ms;     /* between two tokens while prompts are computed; -1: auto */
         int request_timeout_s; /* seconds to receive headers and body */
     } stated;
     /* requests and their model */

@@ -41,7 +41,9 @@ void options_settle(struct options *options) {
     else if (engine->max_adapters == 0)
         engine->max_adapters = stated + (options->lora.may_load ? MORE_ADAPTERS : 0);
     engine->max_logit_rows = engine->max_num_seqs + (speculates ? speculation->max_tokens : 0);
-    options->scheduler.itl_target_ns = (uint64_t)options->stated.itl_target_ms * 1000000;
+    int itl_ms = options->stated.itl_target_ms;
+    options->scheduler.itl_auto = itl_ms < 0;
+    options->scheduler.itl_target_ns = itl_ms > 0 ? (uint64_t)itl_ms * 1000000 : 0;
     options->http.request_timeout_ms = options->stated.request_timeout_s * 1000;
 }
 

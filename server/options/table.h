@@ -17,9 +17,9 @@ enum option_type {
     OPTION_PAIRS,       /* the same for NAME=VALUE, and repeated flags add to each other */
     OPTION_ENUM,        /* an enum, one of `names` */
     OPTION_LIST,        /* const char *, whole numbers separated by commas */
-    OPTION_INT,         /* int */
+    OPTION_INT,         /* int; "auto" means -1 if it is the default and min is -1 */
     OPTION_INT64,       /* int64_t */
-    OPTION_SIZE,        /* int64_t, bytes: 2GiB, 512MB, 4096; if min is -1, "auto" means -1 */
+    OPTION_SIZE,        /* int64_t, bytes: 2GiB, 512MB, 4096; "auto" as for OPTION_INT */
     OPTION_REAL,        /* double */
     OPTION_SPECULATION, /* struct speculation; a JSON object or the name of a method */
     OPTION_BOOL,        /* bool; the flags are --name and --no-name */

@@ -16,12 +16,24 @@ static enum status refuse(const struct option *option, const char *who, const ch
     return err_set(err, STATUS_USAGE, option->name, "%s takes %s, not \"%s\"", who, takes, text);
 }
 
-/* Writes "a whole number from 1 to 65535". */
+/* Does the option take "auto", which is stored as -1? */
+static bool has_auto(const struct option *option) {
+    return option->min == -1 && option->fallback && strcmp(option->fallback, "auto") == 0;
+}
+
+/* Returns the least number that a user may write. */
+static int64_t least(const struct option *option) {
+    return has_auto(option) ? 0 : option->min;
+}
+
+/* Writes "a whole number from 1 to 65535", or "auto or a whole number from 0 to 60000". */
 static void range_text(const struct option *option, const char *what, char *out, size_t size) {
+    const char *or_auto = has_auto(option) ? "auto or " : "";
     if (option->max == INT64_MAX) {
-        snprintf(out, size, "%s of %" PRId64 " or more", what, option->min);
+        snprintf(out, size, "%s%s of %" PRId64 " or more", or_auto, what, least(option));
     } else {
-        snprintf(out, size, "%s from %" PRId64 " to %" PRId64, what, option->min, option->max);
+        snprintf(out, size, "%s%s from %" PRId64 " to %" PRId64, or_auto, what, least(option),
+                 option->max);
     }
 }
 
@@ -38,13 +50,14 @@ static bool whole_number(const char *text, size_t length, int64_t *out) {
 }
 
 static bool in_range(const struct option *option, int64_t value) {
-    return value >= option->min && value <= option->max;
+    return value >= least(option) && value <= option->max;
 }
 
 static enum status set_integer(const struct option *option, const char *text, const char *who,
                                void *field, struct err *err) {
-    int64_t value;
-    if (!whole_number(text, strlen(text), &value) || !in_range(option, value)) {
+    int64_t value = -1;
+    bool is_auto = has_auto(option) && strcmp(text, "auto") == 0;
+    if (!is_auto && (!whole_number(text, strlen(text), &value) || !in_range(option, value))) {
         char takes[96];
         range_text(option, "a whole number", takes, sizeof takes);
         return refuse(option, who, text, takes, err);
@@ -99,18 +112,16 @@ static bool size_value(const char *text, double *out) {
 static enum status set_size(const struct option *option, const char *text, const char *who,
                             int64_t *field, struct err *err) {
     double value;
-    if (option->min < 0 && strcmp(text, "auto") == 0) {
+    if (has_auto(option) && strcmp(text, "auto") == 0) {
         *field = -1;
         return STATUS_OK;
     }
     if (!size_value(text, &value)) {
         return refuse(option, who, text, "a size such as 2GiB, 512MB or 1048576", err);
     }
-    if (value < (double)option->min || value > (double)option->max) {
+    if (value < (double)least(option) || value > (double)option->max) {
         char takes[96];
-        struct option bounds = *option;
-        if (bounds.min < 0) bounds.min = 0;
-        range_text(&bounds, "a size in bytes", takes, sizeof takes);
+        range_text(option, "a size in bytes", takes, sizeof takes);
         return refuse(option, who, text, takes, err);
     }
     *field = (int64_t)value;

@@ -161,6 +161,20 @@ START_TEST(prompts_get_the_rows_that_there_is_time_for) {
     view.itl_target_ns = 1;
     plan_make(&plan, &view);
     ck_assert_int_eq(rows_of(a), 15);
+    view.itl_target_ns = 0;
+    view.itl_auto = true; /* 2 ms */
+    plan_make(&plan, &view);
+    ck_assert_float_eq(plan_itl_target(&plan), 2e6f);
+    ck_assert_int_eq(rows_of(a), 15);
+    cost.ns[1] = 4e6f; /* a decode takes 4 ms, and the target is 8 ms */
+    plan_make(&plan, &view);
+    ck_assert_float_eq(plan_itl_target(&plan), 8e6f);
+    ck_assert_int_eq(rows_of(a), 31);
+    cost.prefill.known = false;
+    plan_make(&plan, &view);
+    ck_assert_float_eq(plan_itl_target(&plan), 0);
+    ck_assert_int_eq(rows_of(a), 31);
+    cost.prefill.known = true;
     list_remove(&running, &decode->node); /* no sequence decodes: the target does not apply */
     plan_make(&plan, &view);
     ck_assert_int_eq(rows_of(a), 192);

@@ -20,18 +20,18 @@ struct range { /* of code points */
 
 enum expr_kind {
     EXPR_BYTES,    /* text[n] */
-    EXPR_BYTE,     /* one character of ranges[n_ranges], which are sorted and do not touch */
-    EXPR_CLASS,    /* its children in sequence; no children: the empty text */
-    EXPR_CAT,      /* one of its children; no children: no text */
+    EXPR_BYTE,     /* any one byte */
+    EXPR_CLASS,    /* one character of ranges[n_ranges], which are sorted and do not touch */
+    EXPR_CAT,      /* its children in sequence; no children: the empty text */
     EXPR_ALT,      /* one of its children; none: no text at all */
-    EXPR_REPEAT,   /* the text of a rule */
-    EXPR_CALL,     /* text that all children match; they are regular and have no calls */
-    EXPR_AND,      /* any bytes that the child does not match; restrictions as for AND */
-    EXPR_NOT,      /* decimal numbers that are multiples of divisor / 10^scale; only in AND */
-    EXPR_MULTIPLE, /* the empty text at the beginning of the text; for searches */
-    EXPR_BEGIN,    /* the result of a failed builder */
+    EXPR_REPEAT,   /* the child, from min to max times */
+    EXPR_CALL,     /* the text of a rule */
+    EXPR_AND,      /* text that all children match; they are regular and have no calls */
+    EXPR_NOT,      /* any bytes that the child does not match; restrictions as for AND */
+    EXPR_MULTIPLE, /* decimal numbers that are multiples of divisor / 10^scale; only in AND */
+    EXPR_BEGIN,    /* the empty text at the beginning of the text; for searches */
     EXPR_AHEAD,    /* a look-ahead; only while a regular expression is read (regex_anchor.c) */
-    EXPR_FAILED,   /* what a builder that failed returns */
+    EXPR_FAILED,   /* the result of a failed builder */
 };
 
 struct expr {
