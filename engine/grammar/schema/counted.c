@@ -245,3 +245,101 @@ struct expr *schema_counted_items(struct schema_reader *r, const struct conj *co
     if (unique) return unique_array(r, conj, prefix, min, max, unique);
     return c.n_parts > 0 ? containing_items(&c, prefix) : NULL;
 }
+
+/* ---- members of objects --------------------------------------------------------------------- */
+
+/* Rules that count members. Rule [i][c] is the text from property i on (n: the other members) after
+ * c members. Without an upper bound, c stops at the lower bound; the other members count as one.
+ * Each rule ends with a call of the next one. Rules [set][c] are the last members, which break the
+ * schemas of a set; they end the object. */
+struct counting {
+    struct builder *b;
+    const struct bounded_members *of;
+    int first; /* index of rule [0][0] */
+    int last;  /* index of the last members' rule [0][0], which is unused */
+    int cap;   /* maximum of c */
+};
+
+static bool may_add(const struct counting *k, int count) {
+    return k->of->max == NO_MAX || count < k->of->max;
+}
+
+/* A call of rule [i][count + 1]. */
+static struct expr *counted_rest(const struct counting *k, int first, int i, int count) {
+    int next = max_int(0, min_int(count + 1, k->cap));
+    return expr_call(k->b, first + i * (k->cap + 1) + next);
+}
+
+/* Another member, after a comma unless it is the first one. */
+static struct expr *another(const struct counting *k, int rule, int count) {
+    struct expr *member = expr_call(k->b, rule);
+    if (count == 0) return member;
+    return expr_of(k->b, EXPR_CAT, expr_text(k->b, ","), json_call(k->b, JSON_RULE_SPACE), member,
+                   NULL);
+}
+
+static struct expr *counted_member(const struct counting *k, int rule, int i, int count) {
+    return expr_of(k->b, EXPR_CAT, another(k, rule, count), counted_rest(k, k->first, i, count),
+                   NULL);
+}
+
+/* After the last property: other members, then the last members. All of them together count as one
+ * for the lower bound, since their names may be equal. */
+static struct expr *counted_end(const struct counting *k, int count) {
+    const struct bounded_members *of = k->of;
+    struct expr *all = expr_new(k->b, EXPR_ALT);
+    bool is_enough = count >= of->min - 1 && may_add(k, count);
+    int n_sets = 1 << of->lasts->n;
+    if (is_enough && of->others) expr_add(all, counted_member(k, of->others, of->n, count));
+    if (is_enough && n_sets > 1) expr_add(all, counted_rest(k, k->last, n_sets - 1, count - 1));
+    if (n_sets == 1 && count >= of->min) expr_add(all, expr_new(k->b, EXPR_CAT));
+    return all;
+}
+
+static struct expr *counted_body(const struct counting *k, int i, int count) {
+    assert(count >= 0 && i <= k->of->n);
+    if (i == k->of->n) return counted_end(k, count);
+    struct expr *all = expr_new(k->b, EXPR_ALT);
+    if (may_add(k, count)) expr_add(all, counted_member(k, k->of->own + i, i + 1, count));
+    if (!k->of->is_required[i]) expr_add(all, counted_rest(k, k->first, i + 1, count - 1));
+    return all;
+}
+
+/* The last members: one breaks a part of the set, and others break the rest. A breaker by its value
+ * is the last of all. */
+static struct expr *last_body(const struct counting *k, int set, int count) {
+    struct expr *all = expr_new(k->b, EXPR_ALT);
+    for (int part = 1; part <= set && may_add(k, count); part++) {
+        bool is_last = part == set;
+        if ((part & set) != part) continue;
+        if (!is_last && breakers_need_value(k->of->lasts, (unsigned)part)) continue;
+        struct expr *own = another(k, k->of->last_members[part], count);
+        if (!is_last)
+            own = expr_of(k->b, EXPR_CAT, own, counted_rest(k, k->last, set ^ part, count), NULL);
+        expr_add(all, own);
+    }
+    return all;
+}
+
+/* Defines n rows of rules. */
+static void define_counted(const struct counting *k, int first, int n,
+                           struct expr *(*read)(const struct counting *, int, int)) {
+    for (int i = 0; i < n; i++)
+        for (int count = 0; count <= k->cap && builder_in_time(k->b); count++)
+            rule_define(k->b, first + i * (k->cap + 1) + count, read(k, i, count));
+}
+
+struct expr *members_counted(struct builder *b, const struct bounded_members *bounded) {
+    assert(bounded->min >= 0 && (bounded->max == NO_MAX || bounded->max >= bounded->min));
+    struct counting k = {.b = b, .of = bounded};
+    int n_rows = bounded->n + 1, n_sets = bounded->lasts->n ? 1 << bounded->lasts->n : 0;
+    k.cap = bounded->max == NO_MAX ? max_int(bounded->min, 1) : bounded->max;
+    k.first = b->n_rules;
+    k.last = k.first + n_rows * (k.cap + 1);
+    for (int i = 0; i < n_rows + n_sets; i++) {
+        for (int count = 0; count <= k.cap && builder_in_time(b); count++) rule_new(b, NULL);
+    }
+    define_counted(&k, k.first, n_rows, counted_body);
+    define_counted(&k, k.last, n_sets, last_body);
+    return expr_call(b, k.first);
+}

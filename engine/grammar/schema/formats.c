@@ -24,6 +24,7 @@
     ":){0,2}" GROUP ")?::(?:" GROUP ":){2}" LAST32 "|(?:(?:" GROUP ":){0,3}" GROUP ")?::" GROUP    \
     ":" LAST32 "|(?:(?:" GROUP ":){0,4}" GROUP ")?::" LAST32 "|(?:(?:" GROUP ":){0,5}" GROUP       \
     ")?::" GROUP "|(?:(?:" GROUP ":){0,6}" GROUP ")?::)"
+#define ANY_UUID "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 /* A UUID of one version. */
 #define UUID(version)                                                                              \
     "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-" version "[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{"  \
@@ -38,21 +39,23 @@
     "\\])(?::[0-9]{1,5})?"
 
 const struct string_format schema_formats[] = {
-    {"date", DATE},
-    {"time", TIME},
-    {"date-time", DATE "[Tt]" TIME},
-    {"duration", "P(?:[0-9]{1,9}W|(?:[0-9]{1,9}Y(?:[0-9]{1,9}M(?:[0-9]{1,9}D)?)?|[0-9]{1,9}M(?:"
-                 "[0-9]{1,9}D)?|[0-9]{1,9}D)(?:T(?:[0-9]{1,9}H(?:[0-9]{1,9}M(?:[0-9]{1,9}S)?)?|"
-                 "[0-9]{1,9}M(?:[0-9]{1,9}S)?|[0-9]{1,9}S))?|T(?:[0-9]{1,9}H(?:[0-9]{1,9}M(?:[0-9]"
-                 "{1,9}S)?)?|[0-9]{1,9}M(?:[0-9]{1,9}S)?|[0-9]{1,9}S))"},
-    {"email", ATOM "(?:\\." ATOM "){0,3}@" HOSTNAME},
-    {"hostname", HOSTNAME},
-    {"ipv4", IPV4},
-    {"ipv6", IPV6},
+    {"date", DATE, DATE},
+    {"time", TIME, "(?s:[0-9]{2}:.*)"},
+    {"date-time", DATE "[Tt]" TIME, "(?s:[0-9]{4}-[0-9]{2}-[0-9]{2}[^0-9].*)"},
+    {"duration",
+     "P(?:[0-9]{1,9}W|(?:[0-9]{1,9}Y(?:[0-9]{1,9}M(?:[0-9]{1,9}D)?)?|[0-9]{1,9}M(?:"
+     "[0-9]{1,9}D)?|[0-9]{1,9}D)(?:T(?:[0-9]{1,9}H(?:[0-9]{1,9}M(?:[0-9]{1,9}S)?)?|"
+     "[0-9]{1,9}M(?:[0-9]{1,9}S)?|[0-9]{1,9}S))?|T(?:[0-9]{1,9}H(?:[0-9]{1,9}M(?:[0-9]"
+     "{1,9}S)?)?|[0-9]{1,9}M(?:[0-9]{1,9}S)?|[0-9]{1,9}S))",
+     "(?s:[+-]?[Pp].*)"},
+    {"email", ATOM "(?:\\." ATOM "){0,3}@" HOSTNAME, "(?s:.*@.*)"},
+    {"hostname", HOSTNAME, "[^\\s/:@\\[\\]]*"},
+    {"ipv4", IPV4, IPV4},
+    {"ipv6", IPV6, IPV6},
     {"ipvanyaddress", "(?:" IPV4 "|" IPV6 ")"},
     {"ipv4network", IPV4 "/(?:[12]?[0-9]|3[0-2])"},
     {"ipv6network", IPV6 "/(?:[1-9]?[0-9]|1[01][0-9]|12[0-8])"},
-    {"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
+    {"uuid", ANY_UUID, ANY_UUID},
     {"uuid1", UUID("1")},
     {"uuid3", UUID("3")},
     {"uuid4", UUID("4")},
@@ -60,9 +63,11 @@ const struct string_format schema_formats[] = {
     {"uuid7", UUID("7")},
     {"base64", "(?:[A-Za-z0-9+/]{4})*"
                "(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?"},
-    {"uri", "[a-zA-Z][0-9a-zA-Z+.-]*:(?://(?:" AUTHORITY ")?(?:/" PATH_CHARACTER
-            "*)*|/?(?:" PATH_CHARACTER "+(?:/" PATH_CHARACTER "*)*)?)(?:\\?(?:[/?]|" PATH_CHARACTER
-            ")*)?(?:#(?:[/?]|" PATH_CHARACTER ")*)?"},
+    {"uri",
+     "[a-zA-Z][0-9a-zA-Z+.-]*:(?://(?:" AUTHORITY ")?(?:/" PATH_CHARACTER "*)*|/?(?:" PATH_CHARACTER
+     "+(?:/" PATH_CHARACTER "*)*)?)(?:\\?(?:[/?]|" PATH_CHARACTER ")*)?(?:#(?:[/?]|" PATH_CHARACTER
+     ")*)?",
+     "(?s:[a-zA-Z][0-9a-zA-Z+.-]*:.*)"},
     {"password", NULL},
     {"binary", NULL},
     {"path", NULL},
@@ -82,10 +87,9 @@ const char *format_pattern(struct schema_reader *r, const struct json *format) {
     return NULL;
 }
 
-bool format_is_exact(const struct json *format) {
-    static const char *const exact[] = {"ipv4", "ipv6", "uuid", "date"};
-    for (size_t i = 0; i < sizeof exact / sizeof *exact; i++) {
-        if (json_is_text(format, exact[i])) return true;
+const char *format_widest(const struct json *format) {
+    for (const struct string_format *known = schema_formats; known->name; known++) {
+        if (json_is_text(format, known->name)) return known->widest;
     }
-    return false;
+    return NULL;
 }

@@ -115,7 +115,8 @@ static bool string_holds(struct schema_reader *r, const struct json *schema,
         return false;
     if (other && schema_text_matches(r, other, json_text(other), REGEX_SEARCH, value)) return false;
     const struct json *excluded = schema_value(schema, NOT_FORMAT);
-    if (excluded && format_holds(r, excluded, value)) return false;
+    if (excluded && schema_text_matches(r, excluded, format_widest(excluded), REGEX_WHOLE, value))
+        return false;
     return format_holds(r, schema_value(schema, "format"), value);
 }
 

@@ -351,6 +351,18 @@ struct conj schema_property(struct schema_reader *r, const struct conj *conj, co
 /* Returns the conjunction of all schemas for item `at` of an array. */
 struct conj schema_item_conj(struct schema_reader *r, const struct conj *conj, int at);
 
+/* The members of an object whose number is bounded. Rules are indices; own + i is a member of
+ * property i. */
+struct bounded_members {
+    int n, own;
+    const bool *is_required;      /* [n] */
+    int others;                   /* a member without a property; 0: impossible */
+    const struct pointers *lasts; /* schemas that members without a property break at the end */
+    const int *last_members;      /* [1 << lasts->n] a member that breaks the schemas of a set */
+    int min, max;                 /* max may be NO_MAX */
+};
+struct expr *members_counted(struct builder *b, const struct bounded_members *bounded);
+
 /* The items of an array with contains or uniqueItems; NULL: it has neither. The first `prefix`
  * items have schemas of their own. */
 struct expr *schema_counted_items(struct schema_reader *r, const struct conj *conj, int prefix,
@@ -394,6 +406,7 @@ const struct json *schema_item(struct schema_reader *r, const struct json *schem
 /* The formats; the last one has no name. */
 struct string_format {
     const char *name, *pattern; /* pattern NULL: any string; the format describes only its use */
+    const char *widest;         /* matches all texts that some reader takes; NULL: unknown */
 };
 extern const struct string_format schema_formats[];
 
@@ -401,8 +414,9 @@ extern const struct string_format schema_formats[];
  * and fails in a strict schema. */
 const char *format_pattern(struct schema_reader *r, const struct json *format);
 
-/* Does the pattern of a format match exactly the texts that its standard allows? */
-bool format_is_exact(const struct json *format);
+/* Returns a pattern for all texts that some reader of the format takes. The negation of a format
+ * excludes them, so that it is right for each reader. NULL: it is not known. */
+const char *format_widest(const struct json *format);
 
 /* The strings of a conjunction without quotes, as a regular expression; NULL: any string. */
 struct expr *schema_string_inside(struct schema_reader *r, const struct conj *conj);

@@ -77,7 +77,7 @@ static void beyond_bound(struct negation *n, const struct json *bound, const cha
 static void other_format(struct negation *n, const struct json *format) {
     const char *pattern = format_pattern(n->r, format);
     if (!pattern) return;
-    if (format_is_exact(format))
+    if (format_widest(format))
         copy_as(n, format, "string", NOT_FORMAT);
     else
         cannot(n, format);

@@ -31,11 +31,12 @@ struct object {
     int n_patterns;
     struct conj names; /* propertyNames; names that it lists become properties */
     bool has_others;
-    bool is_closed;        /* only properties that a schema names */
-    bool is_loose;         /* a pattern is ignored: other keys may have any value */
-    bool is_impossible;    /* a required property may not exist */
-    struct pointers lasts; /* schemas that the last members break */
-    int last_rule;         /* of `lasts`; 0: that is empty */
+    bool is_closed;                  /* only properties that a schema names */
+    bool is_loose;                   /* a pattern is ignored: other keys may have any value */
+    bool is_impossible;              /* a required property may not exist */
+    struct pointers lasts;           /* schemas that the last members break */
+    int last_members[1 << MAX_LAST]; /* rules of a member that breaks the schemas of a set */
+    int last_rule;                   /* of `lasts`; 0: that is empty */
 };
 
 /* ---- the schemas of a property -------------------------------------------------------------- */
@@ -312,7 +313,7 @@ static int other_rule(struct object *o, unsigned broken) {
  * value is the last of all: its name may not be repeated. */
 static int last_members(struct object *o) {
     struct builder *b = o->r->b;
-    int members[1 << MAX_LAST], all = (1 << o->lasts.n) - 1;
+    int *members = o->last_members, all = (1 << o->lasts.n) - 1;
     for (int set = 1; set <= all; set++) members[set] = other_rule(o, (unsigned)set);
     int first = b->n_rules;
     for (int set = 0; set <= all; set++) rule_new(b, NULL);
@@ -377,69 +378,7 @@ static struct expr *members(struct object *o, int others) {
     return expr_repeat(b, all, may_be_empty && !o->last_rule ? 0 : 1, 1);
 }
 
-/* ---- counted members ------------------------------------------------------------------------ */
-
-/* Rules that count members. Rule [i][c] is the text from property i on (n: the other members) after
- * c members. Without an upper bound, c stops at the lower bound; the other members count as one.
- * Each rule ends with a call of the next one. */
-struct counting {
-    struct object *o;
-    int min, max;    /* max may be NO_MAX */
-    int first;       /* index of rule [0][0] */
-    int cap;         /* maximum of c */
-    int own, others; /* first rule of the properties' members, rule of other members */
-};
-
-static struct expr *counted_rest(struct counting *k, int i, int count) {
-    int next = max_int(0, min_int(count + 1, k->cap));
-    return expr_call(k->o->r->b, k->first + i * (k->cap + 1) + next);
-}
-
-/* Another member, then rule [i][count + 1]. */
-static struct expr *counted_member(struct counting *k, int rule, int i, int count) {
-    struct builder *b = k->o->r->b;
-    struct expr *member = expr_call(b, rule);
-    if (count > 0) member = after_comma(b, member);
-    return expr_of(b, EXPR_CAT, member, counted_rest(k, i, count), NULL);
-}
-
-static struct expr *counted_body(struct counting *k, int i, int count) {
-    assert(count >= 0 && i <= k->o->n);
-    struct object *o = k->o;
-    struct builder *b = o->r->b;
-    struct expr *all = expr_new(b, EXPR_ALT);
-    bool may_add = k->max == NO_MAX || count < k->max;
-    if (i < o->n) {
-        if (may_add) expr_add(all, counted_member(k, k->own + i, i + 1, count));
-        if (!o->properties[i].is_required) expr_add(all, counted_rest(k, i + 1, count - 1));
-    } else {
-        bool may_add_other = may_add && o->has_others && count >= k->min - 1;
-        if (may_add_other) expr_add(all, counted_member(k, k->others, i, count));
-        if (count >= k->min) expr_add(all, expr_new(b, EXPR_CAT));
-    }
-    return all;
-}
-
-static struct expr *counted_members(struct object *o, int others, int min, int max) {
-    assert(min >= 0 && (max == NO_MAX || max >= min));
-    struct builder *b = o->r->b;
-    struct counting k = {.o = o, .min = min, .max = max, .others = others, .own = b->n_rules};
-    k.cap = max == NO_MAX ? max_int(min, 1) : max;
-    for (int i = 0; i < o->n; i++) rule_new(b, NULL);
-    for (int i = 0; i < o->n && builder_in_time(b); i++) {
-        rule_define(b, k.own + i, named_member(o, i));
-    }
-    k.first = b->n_rules;
-    for (int i = 0; i <= o->n; i++) {
-        for (int count = 0; count <= k.cap && builder_in_time(b); count++) rule_new(b, NULL);
-    }
-    for (int i = 0; i <= o->n; i++) {
-        for (int count = 0; count <= k.cap && builder_in_time(b); count++) {
-            rule_define(b, k.first + i * (k.cap + 1) + count, counted_body(&k, i, count));
-        }
-    }
-    return expr_call(b, k.first);
-}
+/* ---- the number of members ------------------------------------------------------------------- */
 
 /* Returns the lower bound. Fails if it needs several other members: their names may be equal, which
  * makes them one member, so together they count as one. */
@@ -454,6 +393,28 @@ static int least_members(struct object *o, int min) {
     return o->n + 1;
 }
 
+static struct expr *counted_members(struct object *o, int others, int min, int max) {
+    struct builder *b = o->r->b;
+    bool *is_required = builder_alloc(b, (size_t)o->n + 1);
+    if (!is_required) return &b->spare;
+    struct bounded_members bounded = {.n = o->n,
+                                      .is_required = is_required,
+                                      .others = o->has_others ? others : 0,
+                                      .lasts = &o->lasts,
+                                      .last_members = o->last_members,
+                                      .min = min,
+                                      .max = max,
+                                      .own = b->n_rules};
+    for (int i = 0; i < o->n; i++) {
+        rule_new(b, NULL);
+        is_required[i] = o->properties[i].is_required;
+    }
+    for (int i = 0; i < o->n && builder_in_time(b); i++) {
+        rule_define(b, bounded.own + i, named_member(o, i));
+    }
+    return members_counted(b, &bounded);
+}
+
 /* The members. They are counted only if the schema does not already imply the bounds. */
 static struct expr *bounded_members(struct object *o, int others) {
     int min = conj_largest(o->conj, "minProperties", 0), required = 0;
@@ -461,14 +422,9 @@ static struct expr *bounded_members(struct object *o, int others) {
     for (int i = 0; i < o->n; i++) required += o->properties[i].is_required;
     if (min <= required && (max == NO_MAX || (!o->has_others && max >= o->n)))
         return members(o, others);
-    if (o->last_rule)
-        schema_cannot(o->r, schema_value(o->lasts.list[0], HAS_LAST_BREAKER),
-                      "cannot be negated exactly next to minProperties or maxProperties, since the "
-                      "object may have properties that no schema names.");
     if (!o->has_others && (max == NO_MAX || max > o->n)) max = o->n;
     if (max != NO_MAX && max < min) return expr_new(o->r->b, EXPR_ALT);
-    min = least_members(o, min);
-    return counted_members(o, others, min, max);
+    return counted_members(o, others, least_members(o, min), max);
 }
 
 struct expr *schema_object(struct schema_reader *r, const struct conj *conj) {

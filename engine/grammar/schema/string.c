@@ -48,7 +48,7 @@ static void add_excluded(struct schema_reader *r, const struct conj *conj, struc
     struct expr *excluded = expr_new(b, EXPR_ALT);
     conj_each_value(pattern, conj, NOT_PATTERN) expr_add(excluded, read_pattern(r, pattern));
     conj_each_value(format, conj, NOT_FORMAT)
-        expr_add(excluded, pattern_own(b, format_pattern(r, format)));
+        expr_add(excluded, pattern_own(b, format_widest(format)));
     conj_each_value(one, conj, NOT_CONST) {
         if (json_is(one, JSON_STRING))
             expr_add(excluded, expr_bytes(b, json_text(one), json_length(one)));
