@@ -1,5 +1,5 @@
-/* Anchors and look-aheads of regular expressions. At the ends of a pattern or of its alternatives,
- * anchors exclude other text before and after it; elsewhere they are refused. */
+/* Anchors and look-aheads of regular expressions. At the ends of a pattern or of the alternatives
+ * there, anchors exclude other text before and after it; elsewhere they are refused. */
 #include <assert.h>
 #include <string.h>
 
@@ -48,6 +48,22 @@ static void take_anchors(struct expr *expr, bool at_end) {
     for (struct expr *e = expr->child; e; e = e->next) take_anchors(e, at_end);
 }
 
+/* Returns the part of a sequence at one end, or the expression itself; NULL: it has no part. */
+static struct expr *edge_of(struct expr *expr, bool at_end) {
+    if (expr->kind != EXPR_CAT) return expr;
+    return at_end ? expr->last : after_ahead(expr);
+}
+
+/* Does some alternative at this end begin (or end) with an anchor? */
+static bool is_partly_anchored(struct expr *expr, bool at_end) {
+    struct expr *edge = edge_of(expr, at_end);
+    if (!edge || edge->kind != EXPR_ALT) return edge && is_anchor(edge, at_end);
+    for (struct expr *e = edge->child; e; e = e->next) {
+        if (is_partly_anchored(e, at_end)) return true;
+    }
+    return false;
+}
+
 static bool has_anchor(const struct expr *expr) {
     bool is_group = expr->kind == EXPR_CAT || expr->kind == EXPR_ALT || expr->kind == EXPR_REPEAT;
     if (!is_group) return is_anchor(expr, false) || is_anchor(expr, true);
@@ -60,6 +76,31 @@ static bool has_anchor(const struct expr *expr) {
 static struct expr *any_text(struct builder *b) {
     struct range all = {0, MAX_CODE_POINT};
     return expr_repeat(b, expr_class(b, &all, 1), 0, NO_MAX);
+}
+
+static struct expr *free_edge(struct regex *r, struct expr *expr, bool at_end);
+
+/* Returns the sequence or the alternatives with one part, or each, free at one end. */
+static struct expr *free_parts(struct regex *r, struct expr *expr, bool at_end) {
+    const struct expr *edge = expr->kind == EXPR_CAT ? edge_of(expr, at_end) : NULL;
+    struct expr *all = expr_new(r->b, expr->kind);
+    for (struct expr *e = expr->child, *next; e && r->b->status == STATUS_OK; e = next) {
+        next = e->next;
+        e->next = NULL;
+        expr_add(all, !edge || e == edge ? free_edge(r, e, at_end) : e);
+    }
+    return all;
+}
+
+/* Allows other text at one end, except in alternatives with an anchor there. */
+static struct expr *free_edge(struct regex *r, struct expr *expr, bool at_end) {
+    if (is_anchored(expr, at_end)) {
+        take_anchors(expr, at_end);
+        return expr;
+    }
+    if (is_partly_anchored(expr, at_end)) return free_parts(r, expr, at_end);
+    struct expr *first = at_end ? expr : any_text(r->b);
+    return expr_of(r->b, EXPR_CAT, first, at_end ? any_text(r->b) : expr, NULL);
 }
 
 /* ---- look-ahead ----------------------------------------------------------------------------- */
@@ -168,14 +209,22 @@ static struct expr *with_rest(struct regex *r, struct expr *expr, bool at_begin,
 static struct expr *anchor_branch(struct regex *r, struct expr *expr, bool at_begin,
                                   bool free_begin, bool free_end) {
     bool has_begin = is_anchored(expr, false), has_end = is_anchored(expr, true);
+    bool sees_rest = has_ahead(expr); /* then the places of other text would be wrong */
+    bool may_begin =
+        !sees_rest && at_begin && free_begin && !has_begin && is_partly_anchored(expr, false);
     if (at_begin && (has_begin || !free_begin)) take_anchors(expr, false);
+    if (may_begin) expr = free_edge(r, expr, false);
     if (has_end || !free_end) take_anchors(expr, true);
+    if (!sees_rest && free_end && !has_end && is_partly_anchored(expr, true)) {
+        expr = free_edge(r, expr, true);
+        has_end = true;
+    }
     if (has_anchor(expr))
         pattern_fail(r, r->end,
                      "an anchor inside it: anchors are allowed only at its beginning and end");
     struct expr *whole = expr_new(r->b, EXPR_CAT);
     bool is_free = free_begin && !has_begin;
-    if (is_free) expr_add(whole, any_text(r->b));
+    if (is_free && !may_begin) expr_add(whole, any_text(r->b));
     return expr_add(whole, with_rest(r, expr, at_begin && !is_free, free_end && !has_end));
 }
 
