@@ -1,5 +1,5 @@
 /* Anchors and look-aheads of regular expressions. At the ends of a pattern or of the alternatives
- * there, anchors exclude other text before and after it; elsewhere they are refused. */
+ * there, anchors exclude other text before and after it; other anchors are refused. */
 #include <assert.h>
 #include <string.h>
 
@@ -48,7 +48,7 @@ static void take_anchors(struct expr *expr, bool at_end) {
     for (struct expr *e = expr->child; e; e = e->next) take_anchors(e, at_end);
 }
 
-/* Returns the part of a sequence at one end, or the expression itself; NULL: it has no part. */
+/* Returns the part of a sequence at one end, or the expression itself; NULL: it is empty. */
 static struct expr *edge_of(struct expr *expr, bool at_end) {
     if (expr->kind != EXPR_CAT) return expr;
     return at_end ? expr->last : after_ahead(expr);

@@ -283,7 +283,7 @@ static struct expr *counted_member(const struct counting *k, int rule, int i, in
                    NULL);
 }
 
-/* After the last property: other members, then the last members. All of them together count as one
+/* After the last property: other members, then the last members. Together they count as one member
  * for the lower bound, since their names may be equal. */
 static struct expr *counted_end(const struct counting *k, int count) {
     const struct bounded_members *of = k->of;
