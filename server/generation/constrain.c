@@ -26,9 +26,22 @@ static void write_choices(const struct json *choices, struct buf *out) {
     buf_puts(out, "]}");
 }
 
+/* Has a structural tag the members that write_tag reads? */
+static bool tag_is_whole(const struct json *tag) {
+    const struct json *structures = json_member(tag, "structures");
+    if (json_is(json_member(tag, "format"), JSON_OBJECT)) return true;
+    if (!json_is(structures, JSON_ARRAY) || !json_member(tag, "triggers")) return false;
+    json_each(one, structures) {
+        if (!json_member(one, "begin") || !json_member(one, "schema") || !json_member(one, "end"))
+            return false;
+    }
+    return true;
+}
+
 /* Writes the format of a structural tag. An older kind of tag has triggers and structures in place
  * of a format; they become a format of triggered tags. */
 static void write_tag(const struct json *tag, struct buf *out) {
+    assert(tag_is_whole(tag));
     const struct json *format = json_member(tag, "format");
     const struct json *structures = json_member(tag, "structures");
     if (format) {
@@ -50,7 +63,15 @@ static void write_tag(const struct json *tag, struct buf *out) {
     buf_puts(out, "]}");
 }
 
-/* Appends a field's constraint as a format. It was compiled before, or is a schema. */
+/* Fails unless the text of a schema is JSON, which may become part of a structural tag. */
+static enum status check_json(const struct api_grammar *asked, struct err *err) {
+    struct json *json;
+    enum status status = json_parse(&json, asked->field, asked->text, asked->length, err);
+    if (status == STATUS_OK) json_free(json);
+    return status;
+}
+
+/* Appends a field's constraint as a format. */
 static enum status write_content(const struct api_grammar *asked, struct buf *out,
                                  struct err *err) {
     static const struct {
@@ -67,11 +88,16 @@ static enum status write_content(const struct api_grammar *asked, struct buf *ou
         if (status) return status;
         if (asked->kind == GRAMMAR_CHOICE)
             write_choices(json, out);
-        else
+        else if (tag_is_whole(json))
             write_tag(json, out);
+        else
+            status = err_set(err, STATUS_INVALID_REQUEST, asked->field, "The tag is not whole.");
         json_free(json);
-        return STATUS_OK;
+        return status;
     }
+    bool is_schema =
+        asked->kind == GRAMMAR_JSON_SCHEMA || asked->kind == GRAMMAR_JSON_SCHEMA_STRICT;
+    if (is_schema && check_json(asked, err)) return err->status;
     buf_printf(out, "{\"type\":\"%s\",\"%s\":", formats[asked->kind].type,
                formats[asked->kind].member);
     if (formats[asked->kind].is_string)
@@ -151,13 +177,48 @@ static enum job_progress progress_of(struct generation_job *job, enum claim_verd
     return JOB_PREPARED;
 }
 
+/* Allows reasoning before the text of the field's grammar, and marks around it. */
+static enum status let_think(struct generation_job *job, struct err *err) {
+    struct api_request *request = job->request;
+    struct buf content = {0}, text = {0};
+    enum status status = write_content(&request->grammar, &content, err);
+    if (status == STATUS_OK) {
+        thoughts_grammar_write(job->format.reasoning, may_think(job), content.data, &text);
+        status = keep_tag(request, request->grammar.field, &text, err);
+    }
+    buf_free(&content);
+    buf_free(&text);
+    return status;
+}
+
+/* Chooses the first text to compile: the client's with reasoning in front, if the answer may begin
+ * with it. If that is refused, the client's text is compiled alone (use_stated). */
+static void begin_grammar(struct generation_job *job) {
+    const struct reasoning_format *reasoning = job->format.reasoning;
+    bool has_envelope = reasoning && reasoning_format_has_envelope(reasoning);
+    job->step = STEP_GRAMMAR;
+    if (job->tools || !(may_think(job) || has_envelope)) return;
+    job->stated = job->request->grammar;
+    job->thinks = let_think(job, &job->refusal) == STATUS_OK;
+    if (job->refusal.status == STATUS_UNAVAILABLE) job->err = job->refusal;
+}
+
+/* Goes back to the text that the client wrote, so that the error refers to it. */
+static enum job_progress use_stated(struct generation_job *job, const struct err *why) {
+    assert(job->thinks && job->stated.field && why->status == STATUS_INVALID_REQUEST);
+    job->refusal = *why;
+    job->request->grammar = job->stated;
+    job->thinks = false;
+    return JOB_PREPARED;
+}
+
 static enum job_progress get_searches(struct generation_job *job, bool may_compile) {
     const struct stop_source source = {job->app->grammars, &job->claim, may_compile};
     struct err why = {0};
     enum claim_verdict verdict =
         stop_searches_get(&source, job->request, "stop_regex", &job->stop_searches, &why);
-    if (verdict == CLAIM_READY)
-        job->step = job->request->grammar.field ? STEP_GRAMMAR : STEP_COMPILED;
+    if (verdict == CLAIM_READY) job->step = STEP_COMPILED;
+    if (verdict == CLAIM_READY && job->request->grammar.field) begin_grammar(job);
     return progress_of(job, verdict, &why);
 }
 
@@ -171,6 +232,7 @@ static enum job_progress get_grammar(struct generation_job *job, bool may_compil
     enum claim_verdict verdict =
         grammar_store_get(job->app->grammars, &job->claim, may_compile, asked->kind, asked->text,
                           asked->length, &grammar, &why);
+    if (why.status == STATUS_INVALID_REQUEST && job->thinks) return use_stated(job, &why);
     if (why.status == STATUS_INVALID_REQUEST) {
         struct err of_text = why;
         err_set(&why, of_text.status, asked->field, "'%s' cannot be enforced: %s", asked->field,
@@ -184,6 +246,7 @@ static enum job_progress get_grammar(struct generation_job *job, bool may_compil
                                      has_markers ? job->app->limits.reasoning_format : NULL);
         job->step = STEP_MASK;
         if (!job->vocabulary) err_out_of_memory(&job->err);
+        if (job->refusal.status) job->err = job->refusal; /* only the one with reasoning fails */
     }
     return progress_of(job, verdict, &why);
 }
@@ -195,32 +258,6 @@ static bool find_first_mask(struct generation_job *job, struct matcher *matcher,
     while (!matcher_prepare(matcher, WORK_AT_ONCE))
         if (--left == 0 || job_is_abandoned(job)) return false;
     return true;
-}
-
-/* Allows reasoning before the text of the field's grammar, and marks around it. The result is
- * compiled next. */
-static enum status let_think(struct generation_job *job, struct err *err) {
-    struct api_request *request = job->request;
-    struct buf content = {0}, text = {0};
-    enum status status = write_content(&request->grammar, &content, err);
-    if (status == STATUS_OK) {
-        thoughts_grammar_write(job->format.reasoning, may_think(job), content.data, &text);
-        status = keep_tag(request, request->grammar.field, &text, err);
-    }
-    buf_free(&content);
-    buf_free(&text);
-    job->thinks = true;
-    return status;
-}
-
-/* Sets the step after the first mask. The field's text is compiled separately first, so that an
- * error refers to the text that the client wrote. */
-static void end_mask(struct generation_job *job) {
-    const struct reasoning_format *reasoning = job->format.reasoning;
-    bool has_envelope = reasoning && reasoning_format_has_envelope(reasoning);
-    bool thinks = !job->tools && !job->thinks && (may_think(job) || has_envelope);
-    job->step = thinks ? STEP_GRAMMAR : STEP_BEGIN;
-    if (thinks) let_think(job, &job->err);
 }
 
 /* Finds the first mask, so that the engine thread has it immediately. Refuses a grammar that
@@ -236,7 +273,7 @@ static enum job_progress get_mask(struct generation_job *job, bool may_compile) 
     if (job->err.status) return JOB_PREPARED;
     if (!is_found && !may_compile) return JOB_UNCOMPILED;
     if (may_go_on)
-        end_mask(job);
+        job->step = STEP_BEGIN;
     else if (is_found)
         err_set(&job->err, STATUS_INVALID_REQUEST, field,
                 "'%s' does not match any text of one token or more.", field);

@@ -137,6 +137,8 @@ struct generation_job {
     struct search **stop_searches;         /* [request->n_stop_regexes], or NULL */
     enum job_step step;                    /* the next step */
     bool thinks;                           /* the grammar allows reasoning first */
+    struct api_grammar stated;             /* then the client's own; its field may be NULL: none */
+    struct err refusal;                    /* of the grammar with reasoning, if it was refused */
     struct grammar_claim claim;            /* on the text being compiled or awaited */
     const atomic_bool *abandoned;          /* its client has left; NULL: it has no client */
     /* constraint on all answers, released with the job; or NULL */
