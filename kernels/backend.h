@@ -137,11 +137,19 @@ struct backend_config {
 
 /* Backends that compute one model together (tensor parallelism: Shoeybi et al. 2019). Each rank has
  * a shard of the model and a thread that calls its backend. This struct is the first member of each
- * backend's group struct. */
+ * group's own struct. A group belongs to its maker; the ranks of one process share it. */
 struct rank_group {
     int ranks;
     void (*close)(struct rank_group *group);
+    /* For CPU ranks in several processes: sends mine[n] to each other rank, and sets rows[r] to the
+     * n numbers of rank r, for all ranks. They are valid until the next call; rows of the own rank
+     * are `mine`. n is at most MOST_GATHERED. All ranks call it with the same n, each on the thread
+     * that runs its passes. Returns false if a rank is lost: rows are then undefined, and later
+     * calls return false at once. NULL: the ranks are threads of one process. */
+    bool (*gather)(struct rank_group *group, const float *mine, int n, const float *rows[]);
 };
+
+enum { MOST_GATHERED = 1 << 18 }; /* numbers of a rank in one call of gather */
 
 enum { MAX_RANKS = 64 };
 

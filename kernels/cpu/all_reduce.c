@@ -4,12 +4,16 @@
  * Purpose   The threads of all ranks call all_reduce, each with its shard's partial rows. When they
  *           return, each rank has the sum of all.
  * Order     An element is x of rank 0 + part of rank 1 + part of rank 2 and so on, whichever rank
- *           computes it. Each rank computes a range of the elements on its own threads and stores
- *           the result for all ranks. So the bits are the same in every run and on every rank.
+ *           computes it. So the bits are the same in every run and on every rank.
+ * Threads   If the ranks are threads of one process, each rank computes a range of the elements on
+ *           its own threads and stores the result for all ranks.
  * Barriers  There are two. Before the first element is read, all ranks have published the address
  *           of their rows. Before a rank returns, all elements are stored. The last rank to arrive
  *           increments `generation`, which the others wait for; this also publishes their writes.
- * Left out  A missing rank. All ranks run the same passes, and no op fails. */
+ *           No rank is missing: all run the same passes, and no op fails.
+ * Processes If the ranks are processes, the group gathers the numbers of all ranks, and each rank
+ *           adds all of them. After the loss of a rank the sums are undefined; the engine then
+ *           reports the failure instead of results. */
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -40,7 +44,7 @@ static void close_group(struct rank_group *group) {
 struct rank_group *rank_group_cpu_new(int ranks) {
     assert(ranks >= 1 && ranks <= MAX_RANKS);
     struct cpu_group *group = mem_large(sizeof *group);
-    group->head = (struct rank_group){ranks, close_group};
+    group->head = (struct rank_group){.ranks = ranks, .close = close_group};
     group->crowded = ranks > cores_allowed();
     return &group->head;
 }
@@ -99,16 +103,55 @@ static size_t part_begins(size_t n, int r, int ranks) {
     return begin < n ? begin : n;
 }
 
-void op_all_reduce(struct backend *b, float *x, float *part, int M, int K) {
-    struct cpu *cpu = cpu_of(b);
-    struct cpu_group *group = cpu->group;
-    assert(group && M >= 0 && K > 0);
-    assert(cpu->rank >= 0 && cpu->rank < group->head.ranks);
-    size_t n = (size_t)M * (size_t)K;
+static void reduce_shared(struct cpu *cpu, float *x, float *part, size_t n) {
+    struct cpu_group *group = (struct cpu_group *)cpu->group;
     group->rows[cpu->rank] = (struct rows){x, part};
     meet(group);
     struct reduce_job job = {group, part_begins(n, cpu->rank, group->head.ranks),
                              part_begins(n, cpu->rank + 1, group->head.ranks)};
     pool_run(cpu->pool, reduce_piece, &job, (int)((job.to - job.from + PIECE - 1) / PIECE));
     meet(group);
+}
+
+/* ---- ranks in several processes ------------------------------------------------------------- */
+
+/* The numbers of all ranks, to be added. */
+struct gathered_job {
+    int ranks, n;
+    const float *rows[MAX_RANKS]; /* [n] each; one of them is `part`, or x on rank 0 */
+    float *x, *part;              /* [n]; part is NULL on rank 0 */
+};
+
+static void add_gathered(void *arg, int i, int thread) {
+    const struct gathered_job *job = arg;
+    const int from = i * PIECE, n = min_int(job->n - from, PIECE);
+    assert(n > 0 && n <= PIECE && thread >= 0);
+    (void)thread;
+    float sum[PIECE];
+    memcpy(sum, job->rows[0] + from, (size_t)n * sizeof *sum);
+    for (int r = 1; r < job->ranks; r++) {
+        const float *row = job->rows[r] + from;
+        for (int k = 0; k < n; k++) sum[k] += row[k];
+    }
+    memcpy(job->x + from, sum, (size_t)n * sizeof *sum);
+    if (job->part) memset(job->part + from, 0, (size_t)n * sizeof *sum);
+}
+
+static void reduce_gathered(struct cpu *cpu, float *x, float *part, size_t n) {
+    struct rank_group *group = cpu->group;
+    struct gathered_job job = {.ranks = group->ranks};
+    for (size_t from = 0; from < n; from += (size_t)job.n) {
+        job.n = (int)(n - from < MOST_GATHERED ? n - from : MOST_GATHERED);
+        job.x = x + from;
+        job.part = cpu->rank > 0 ? part + from : NULL;
+        if (!group->gather(group, job.part ? job.part : job.x, job.n, job.rows)) return;
+        pool_run(cpu->pool, add_gathered, &job, (job.n + PIECE - 1) / PIECE);
+    }
+}
+
+void op_all_reduce(struct backend *b, float *x, float *part, int M, int K) {
+    struct cpu *cpu = cpu_of(b);
+    assert(cpu->group && M >= 0 && K > 0);
+    assert(cpu->rank >= 0 && cpu->rank < cpu->group->ranks);
+    (cpu->group->gather ? reduce_gathered : reduce_shared)(cpu, x, part, (size_t)M * (size_t)K);
 }

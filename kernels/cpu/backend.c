@@ -241,7 +241,7 @@ enum status backend_cpu_open(struct backend **out, const struct backend_config *
     cpu->path = path;
     cpu->max_rows = config->max_rows;
     cpu->max_k = config->max_k;
-    cpu->group = (struct cpu_group *)config->group;
+    cpu->group = config->group;
     cpu->rank = config->rank;
     cpu->pool = pool_new(threads, placement);
     cpu->head = (struct backend){.compute = &compute_ops,

@@ -261,7 +261,7 @@ struct low_rank_rows {
 
 struct cpu {
     struct backend head;
-    struct cpu_group *group; /* NULL: a single rank */
+    struct rank_group *group; /* NULL: a single rank */
     int rank;
     const struct path *path;
     struct pool *pool;
