@@ -30,6 +30,11 @@ enum status engine_check(struct engine_memory *memory, const struct engine_confi
                          struct err *err);
 void engine_close(struct engine *engine);
 
+/* Takes part in a model as a rank above 0, in a process of its own (config->peers): loads its shard
+ * and runs the passes of rank 0's engine until rank 0 ends. Sets *code to rank 0's exit code. An
+ * invalid setting or model is reported by rank 0. Fails if rank 0 or another rank is lost. */
+enum status engine_follow(const struct engine_config *config, int *code, struct err *err);
+
 /* Reads only the tokenizer of a model file; the caller frees it. */
 enum status engine_open_tokenizer(struct tokenizer **out, const char *path, struct err *err);
 
@@ -180,6 +185,10 @@ enum status engine_adapter_load(struct engine *engine, const char *path, int *nu
 void engine_adapter_unload(struct engine *engine, int number);
 
 /* ---- statistics ----------------------------------------------------------------------------- */
+
+/* Is a rank lost that is another process? Later passes give undefined results, and engine_failed
+ * describes the loss. Any thread. */
+bool engine_lost(const struct engine *engine);
 
 /* Starts timing: the ops of every pass add their times to `times`, which the caller owns. NULL
  * stops timing. For the engine thread, while no pass is in flight. */

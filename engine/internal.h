@@ -8,7 +8,7 @@
 #include "engine/files/model_file.h"
 #include "engine/memory/memory.h"
 #include "engine/models/model.h"
-#include "engine/ranks.h"
+#include "engine/ranks/ranks.h"
 #include "engine/sampling/sampling.h"
 
 /* A pass that was submitted and not waited for yet. */
@@ -86,6 +86,11 @@ struct opening {
     struct err text_err;
 };
 
+/* open.c: reads the model's config and what follows from it in the settings. */
+enum status open_config(struct opening *o, struct err *err);
+/* Chooses the device of the settings. */
+enum status open_device(struct opening *o, struct err *err);
+
 /* open_text.c: starts reading tokenizer, template and end ids; waits for them. */
 enum status text_begin(struct opening *o, struct err *err);
 enum status text_end(struct opening *o, struct err *err);
@@ -101,6 +106,8 @@ enum status draft_check_vocabulary(const struct opening *o, struct err *err);
  * while the other ranks start opening theirs and loading. */
 enum status settings_check(struct opening *o, struct err *err);
 enum status backend_open(struct opening *o, struct err *err);
+/* The settings of a rank's backend, whose threads are all of this process. */
+struct backend_config backend_plan(const struct engine *engine, const struct engine_config *config);
 
 /* open_sampler.c: opens the sampler and memory for results. sampler_close accepts a partly opened
  * one. */

@@ -18,7 +18,7 @@
 
 /* ---- stages --------------------------------------------------------------------------------- */
 
-static enum status read_config(struct opening *o, struct err *err) {
+enum status open_config(struct opening *o, struct err *err) {
     struct model_config *config = &o->engine->model.config;
     enum status status = model_config_read(config, &o->file, err);
     if (status) return status;
@@ -34,21 +34,38 @@ static enum status read_config(struct opening *o, struct err *err) {
     return status;
 }
 
-static enum status choose_device(struct opening *o, struct err *err) {
+enum status open_device(struct opening *o, struct err *err) {
     return device_choose(&o->config, &o->machine.device, o->why, sizeof o->why, err);
+}
+
+/* If the ranks are processes, waits for all of them and compares them. The plan is of all ranks
+ * together. */
+static enum status meet_ranks(struct opening *o, struct err *err) {
+    struct peers *peers = o->config.peers;
+    const struct ranks_self self = {&o->engine->model.config, model_file_weights(&o->file),
+                                    &o->config, o->machine.available};
+    if (!peers) return STATUS_OK;
+    if (peers_count(peers) != o->config.ranks)
+        return err_set(err, STATUS_USAGE, "tensor-parallel-size",
+                       "mpirun started %d processes, and {tensor-parallel-size} is %d; give the "
+                       "same number to both",
+                       peers_count(peers), o->config.ranks);
+    return ranks_meet(peers, &self, &o->machine.available, err);
 }
 
 static enum status plan_memory(struct opening *o, struct err *err) {
     struct engine *engine = o->engine;
     struct model_config model = engine->model.config;
     machine_memory_read(&o->machine);
+    enum status status = meet_ranks(o, err);
+    if (status) return status;
     draft_bound(o);
     if (o->config.max_adapters > 0 && o->config.adapter_memory == 0)
         o->config.adapter_memory =
             o->config.max_adapters * adapter_most_bytes(&model, o->config.max_adapter_rank);
     model.file_bytes =
         planned_bytes(model_file_weights(&o->file), o->config.quantization, model.file_bytes);
-    enum status status = memory_plan(&engine->memory, &model, &o->config, &o->machine, err);
+    status = memory_plan(&engine->memory, &model, &o->config, &o->machine, err);
     return status ? status : draft_plan_room(o, err);
 }
 
@@ -100,7 +117,8 @@ static enum status open_cache(struct opening *o, struct err *err) {
     wanted.n_states = engine->memory.n_states;
     wanted.state_layers = config_recurrent_layers(m);
     wanted.state_floats = config_state_floats(m);
-    ranks_begin_cache(engine->ranks, &wanted);
+    ranks_begin_cache(engine->ranks, &wanted, config->max_logit_rows,
+                      config->max_num_batched_tokens, engine->memory.max_model_len);
     status = engine->backend->cache->kv_new(engine->backend, &engine->cache, &wanted, err);
     enum status others = ranks_end(engine->ranks, status ? NULL : err);
     return status ? status : others;
@@ -116,9 +134,9 @@ static enum status open_swap(struct opening *o, struct err *err) {
 }
 
 static enum status (*const stages[])(struct opening *o, struct err *err) = {
-    read_config,  choose_device, text_begin,   plan_memory,   settings_check,
-    backend_open, load_weights,  sampler_open, open_adapters, open_cache,
-    open_swap,    plan_passes,   warm_up,
+    open_config,  open_device,  text_begin,   plan_memory,   settings_check,
+    backend_open, load_weights, sampler_open, open_adapters, open_cache,
+    open_swap,    plan_passes,  warm_up,
 };
 
 /* The stages that allocate nothing of the model's size. */

@@ -95,6 +95,10 @@ enum status settings_check(struct opening *o, struct err *err) {
         return err_set(err, STATUS_USAGE, "speculative-config",
                        "an encoder gives no text, so there is nothing to draft: leave out "
                        "{speculative-config}, or name decoders");
+    if (config->peers && cuda)
+        return err_set(err, STATUS_USAGE, "device",
+                       "{device} cuda: ranks in several processes compute on CPUs; give {device} "
+                       "cpu, or start one process for all GPUs of a machine");
     if (config->cpu_affinity && (cuda || config->ranks > 1))
         return err_set(err, STATUS_USAGE, "cpu-affinity",
                        "{cpu-affinity} binds the threads of one CPU rank; %s, or leave it out",
@@ -135,9 +139,8 @@ static int graph_rows(const struct engine_config *config) {
     return min_int(config->max_num_batched_tokens, config->max_logit_rows);
 }
 
-/* The settings of a rank's backend; `threads` is the total of all ranks. */
-static struct backend_config plan_backend(const struct engine *engine,
-                                          const struct engine_config *config) {
+struct backend_config backend_plan(const struct engine *engine,
+                                   const struct engine_config *config) {
     struct model_config m = shard_config(&engine->model.config, config->ranks);
     const struct config_widths layers = config_widest(&m);
     int widest = m.K > layers.F ? m.K : layers.F;
@@ -148,7 +151,8 @@ static struct backend_config plan_backend(const struct engine *engine,
     if (expert > widest) widest = expert;
     enum dtype half = config->dtype == COMPUTE_FLOAT16 ? DTYPE_F16 : DTYPE_BF16;
     struct backend_config wanted = {
-        .threads = config->threads,
+        .threads =
+            config->peers ? ranks_own_threads(config->threads, config->peers) : config->threads,
         .affinity = config->cpu_affinity,
         .path = config->cpu_path,
         .max_rows = config->max_num_batched_tokens,
@@ -175,20 +179,20 @@ static enum status open_ranks(struct opening *o, struct backend_config *wanted, 
     struct engine *engine = o->engine;
     int n = o->config.ranks;
     bool on_cuda = o->config.device == DEVICE_CUDA;
-    enum status status = ranks_open(&engine->ranks, n, on_cuda, err);
+    enum status status = ranks_open(&engine->ranks, n, on_cuda, o->config.peers, err);
     if (status) return status;
     if (wanted->threads == 0) wanted->threads = backend_cpu_threads();
     const struct ranks_plan plan = {&engine->model.config, model_file_weights(&o->file), &o->config,
                                     *wanted};
     ranks_begin_load(engine->ranks, &plan);
-    wanted->threads = ranks_threads(wanted->threads, 0, n);
+    if (!o->config.peers) wanted->threads = ranks_threads(wanted->threads, 0, n);
     wanted->group = ranks_group(engine->ranks);
     return STATUS_OK;
 }
 
 enum status backend_open(struct opening *o, struct err *err) {
     struct engine *engine = o->engine;
-    struct backend_config wanted = plan_backend(engine, &o->config);
+    struct backend_config wanted = backend_plan(engine, &o->config);
     enum status status = o->config.ranks > 1 ? open_ranks(o, &wanted, err) : STATUS_OK;
     if (status) return status;
     status = o->config.device == DEVICE_CUDA ? backend_cuda_open(&engine->backend, &wanted, err)

@@ -18,8 +18,8 @@
  * for itself (sampling_lists_changes). The last token of such a history is known.
  *
  * If several ranks share the model, the engine runs rank 0, which alone has the embedding, the head
- * and sampling. The others run the same passes on their own threads (ranks.c); engine_submit
- * returns after all have launched.
+ * and sampling. The others run the same passes on their own threads or in their own processes
+ * (ranks/); engine_submit returns after all have launched.
  *
  * If a device fails while passes are in flight, engine_wait detects it. Results copied before are
  * lost too, because the device does not tell which of them are complete. Passes are still counted,
@@ -34,6 +34,7 @@
 
 bool engine_failed(const struct engine *engine, struct err *err) {
     struct backend *b = engine->backend;
+    if (ranks_failed(engine->ranks, err)) return true;
     bool failed = b->device->failed && b->device->failed(b, err);
     if (!failed && !engine->lacks_memory) return false;
     if (!failed)
@@ -41,6 +42,10 @@ bool engine_failed(const struct engine *engine, struct err *err) {
                 "The host cannot pin memory for the logits of a step.");
     if (err) snprintf(err->code, sizeof err->code, "device_failed");
     return true;
+}
+
+bool engine_lost(const struct engine *engine) {
+    return ranks_failed(engine->ranks, NULL);
 }
 
 bool engine_on_host(const struct engine *engine) {

@@ -104,7 +104,7 @@ static void touch_cache(struct engine *engine) {
     const uint64_t began = now_ns();
     ranks_begin_touch(engine->ranks);
     engine->backend->cache->kv_touch(engine->backend, engine->cache);
-    ranks_end(engine->ranks, NULL); /* cannot fail */
+    ranks_end(engine->ranks, NULL); /* engine_failed reports a lost rank */
     engine->has_touched = true;
     log_line(LOG_INFO, "warmed up in %.0f ms: the cache's memory",
              (double)(now_ns() - began) * 1e-6);

@@ -26,6 +26,10 @@ static bool port_failed(void *self, struct err *err) {
     return engine_failed(self, err);
 }
 
+static bool port_lost(void *self) {
+    return engine_lost(self);
+}
+
 static void port_parallel(void *self, void (*fn)(void *arg, int i), void *arg, int n) {
     engine_parallel(self, fn, arg, n);
 }
@@ -69,6 +73,7 @@ static struct engine_port port_to(struct engine *engine) {
         .wait = port_wait,
         .hidden = port_hidden,
         .failed = port_failed,
+        .lost = port_lost,
         .parallel = port_parallel,
         .block_get = engine_block_bytes(engine) > 0 ? port_block_get : NULL,
         .block_put = engine_block_bytes(engine) > 0 ? port_block_put : NULL,

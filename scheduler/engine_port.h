@@ -19,6 +19,8 @@ struct engine_port {
     const struct sampled *(*wait)(void *self);
     const float *(*hidden)(void *self, int i);
     bool (*failed)(void *self, struct err *err); /* called only after wait has returned NULL */
+    /* is another rank of the engine lost? Any time. NULL: none can be */
+    bool (*lost)(void *self);
     void (*parallel)(void *self, void (*fn)(void *arg, int i), void *arg, int n);
     /* NULL: blocks have no bytes that a store could keep */
     void (*block_get)(const void *self, int block, void *out);

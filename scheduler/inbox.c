@@ -144,7 +144,8 @@ static enum status inbox_put(struct scheduler *s, struct request *request, struc
     struct inbox *inbox = &s->inbox;
     if (inbox->stopping) return err_set(err, STATUS_UNAVAILABLE, NULL, "The server is stopping.");
     if (inbox->failed)
-        return err_set(err, STATUS_UNAVAILABLE, NULL, "The device has failed; the server ends.");
+        return err_set(err, STATUS_UNAVAILABLE, NULL,
+                       "The device or a rank has failed; the server ends.");
     if (!has_room_for(s, request->generation)) return inbox_refuse_full(s, err);
     if (atomic_load(&inbox->live_sequences) == 0) inbox->busy_since_ns = now_ns();
     assert(request->share >= 0 && request->share < s->shares.n);

@@ -30,7 +30,8 @@
  * and nothing is planned ahead.
  *
  * If a commit finds that the device has failed, all requests end, the results of steps in flight
- * are dropped, and the thread sleeps until it is stopped.
+ * are dropped, and the thread sleeps until it is stopped. The same happens at the beginning of a
+ * step if a rank is lost; scheduler_wake begins one.
  */
 #include <stdlib.h>
 
@@ -267,6 +268,7 @@ bool scheduler_step(struct scheduler *s) {
     s->part_began_ns = now_ns();
     inbox_take(s);
     cancel_wanted(s);
+    if (s->port.lost && s->port.lost(s->port.self)) scheduler_fail(s);
     deadline_end_late(s, s->part_began_ns);
     bool submitted = submit_next(s, s->part_began_ns);
     if (s->n_in_flight == s->port.in_flight || (!submitted && s->n_in_flight > 0)) commit_oldest(s);

@@ -17,6 +17,7 @@
 #define MAX_BLOCK_SIZE 256 /* slots of a KV block */
 
 struct engine;
+struct peers;
 
 /* The settings of engine_open. */
 struct engine_config {
@@ -28,7 +29,11 @@ struct engine_config {
     int threads;               /* for all ranks; 0: chosen automatically */
     const char *cpu_affinity;  /* see backend_config; NULL: threads are not bound */
     int ranks;                 /* ranks that share the model, 1..MAX_RANKS; 0: 1 */
-    enum compute_dtype dtype;  /* the 16-bit types need CUDA */
+    /* NULL: all ranks are in this process. Or the processes that are the ranks (engine/peers);
+     * `threads` is then the number of this process. They outlive the engine */
+    struct peers *peers;
+    int rank_timeout_s;       /* seconds without a sign of life after which a process is lost */
+    enum compute_dtype dtype; /* the 16-bit types need CUDA */
     enum quantization quantization; /* of float weights; fp8: only of the layers, on CUDA */
     /* CUDA: let cuBLAS compute products, so that a request's bytes depend on the batch */
     bool allow_batch_variant_gemm;

@@ -25,11 +25,11 @@
  * SIGUSR1 and SIGUSR2 have no effect: log rotation and monitors send them, and by default they
  * would end the process. main.c ignores them from the start; here each one is logged.
  *
- * If the device fails, only a new process may have a working device. All requests end with an
- * error. The port stays open for half a second, so that readiness checks and clients get their 503.
- * Then the rest is aborted as at a second signal, and the process ends with a special exit code, so
- * that a supervisor restarts it. Signals during that time have no effect. A failure during a drain
- * ends it in the same time.
+ * If the device fails or another rank is lost, only new processes can go on. All requests end with
+ * an error. The port stays open for half a second, so that readiness checks and clients get their
+ * 503. Then the rest is aborted as at a second signal, and the process ends with a special exit
+ * code, so that a supervisor restarts it. Signals during that time have no effect. A failure during
+ * a drain ends it in the same time.
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -111,7 +111,7 @@ void lifecycle_drain(struct app *app, bool delayed) {
 }
 
 static void on_failure_announced(uv_timer_t *timer) {
-    abort_all(timer->data, "the device has failed");
+    abort_all(timer->data, "the device or a rank has failed");
 }
 
 /* During an abort, the timer is already used for the grace period. */

@@ -48,6 +48,14 @@ enum status check_engine(struct engine_memory *memory, const struct options *opt
 int open_draft_engine(struct engine **draft, const struct engine *engine,
                       const struct options *options);
 
+/* ---- follow.c: a rank of its own ------------------------------------------------------------- */
+
+/* Serves as a rank above 0 of options->engine.peers until rank 0 ends. Returns rank 0's exit code,
+ * or EXIT_DEVICE_FAILED if another rank is lost. */
+int follow_rank(struct options *options);
+/* Rank 0, after find_models: lets the other ranks begin. Does nothing without any. */
+void call_ranks(const struct options *options);
+
 /* ---- open_app.c: parts of a server ---------------------------------------------------------- */
 
 /* Opens scheduler, loop and HTTP for an app whose engine, options and model_name are set. uv_run of

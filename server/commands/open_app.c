@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <xxhash.h>
 
+#include "engine/peers/peers.h"
 #include "server/app/adapters.h"
 #include "server/app/promised/promised.h"
 #include "server/commands/commands.h"
@@ -113,10 +114,12 @@ static enum status open_prefix_store(struct app *app, struct scheduler_config *c
     return status;
 }
 
-/* Starts the engine thread and the publisher, which wakes it. */
+/* Starts the engine thread, and the publisher and the watch over other ranks, which wake it. */
 static enum status start_threads(struct app *app, struct err *err) {
+    struct peers *peers = app->options->engine.peers;
     assert(app->scheduler);
     scheduler_start(app->scheduler);
+    if (peers) peers_on_loss(peers, wake_engine, app);
     return app->kv_events ? kv_events_start(app->kv_events, wake_engine, app, err) : STATUS_OK;
 }
 
@@ -170,6 +173,7 @@ void app_close(struct app *app) {
     if (app->http) http_server_free(app->http);
     promises_close(app);
     kv_events_stop(app->kv_events); /* it wakes the scheduler */
+    if (app->options->engine.peers) peers_on_loss(app->options->engine.peers, NULL, NULL);
     scheduler_free(app->scheduler);
     kv_events_close(app->kv_events);
     prefix_store_close(app->prefix_store);

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <unistd.h>
 
+#include "engine/peers/peers.h"
 #include "server/commands/commands.h"
 
 static enum status open_with_progress(struct engine **engine, struct engine_config *config,
@@ -39,6 +40,11 @@ static struct engine_config draft_config_from(const struct options *options) {
 
 int open_engine(struct engine **engine, const struct options *options) {
     struct err err;
+    if (peers_started() && !options->engine.peers) {
+        print_failure("mpirun started several processes, which is only for `penstock serve`; start "
+                      "this command without mpirun");
+        return 2;
+    }
     struct engine_config config = options->engine;
     struct engine_config drafter = draft_config_from(options);
     if (options->scheduler.speculation.method == SPECULATION_DRAFT_MODEL) config.drafter = &drafter;

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/peers/peers.h"
 #include "server/app/adapters.h"
 #include "server/commands/commands.h"
 #include "server/endpoints/endpoints.h"
@@ -249,7 +250,7 @@ static int load_and_serve(struct app *app, struct options *options, uint64_t sta
     return serve(app, started_ns);
 }
 
-int command_serve(struct options *options) {
+static int serve_first(struct options *options) {
     uint64_t started_ns = now_ns();
     struct app *app = mem_calloc(1, sizeof *app);
     struct err err;
@@ -264,14 +265,26 @@ int command_serve(struct options *options) {
     if (!status) status = check_address(app, &err);
     bool replays = options->receipts.replay && !options->engine.model;
     int code = status ? print_error(&err) : replays ? 0 : find_models(options);
-    if (code == 0 && replays)
+    if (code == 0 && replays) {
         code = replay_serve(app);
-    else if (code == 0)
+    } else if (code == 0) {
+        call_ranks(options);
         code = options->check ? check(options) : load_and_serve(app, options, started_ns);
+    }
     app_close_cassettes(app);
     reload_close(app);
     engine_close(app->draft_engine);
     engine_close(app->engine);
     mem_free(app);
+    return code;
+}
+
+int command_serve(struct options *options) {
+    struct peers *peers = NULL;
+    struct err err;
+    if (peers_open(&peers, options->engine.rank_timeout_s, &err)) return print_error(&err);
+    options->engine.peers = peers;
+    int code = peers && peers_rank(peers) > 0 ? follow_rank(options) : serve_first(options);
+    peers_close(peers, code);
     return code;
 }

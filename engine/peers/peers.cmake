@@ -1,0 +1,12 @@
+# The library engine_peers, of mpi_sources or peers_sources (CMakeLists.txt).
+set(private_names -Wl,--version-script=${CMAKE_SOURCE_DIR}/engine/peers/private.ld)
+if(PENSTOCK_MPI)
+    set(peers_sources ${mpi_sources})
+endif()
+add_library(engine_peers STATIC ${peers_sources})
+target_include_directories(engine_peers PUBLIC ${CMAKE_SOURCE_DIR})
+target_link_libraries(engine_peers PUBLIC config)
+if(PENSTOCK_MPI)
+    target_link_libraries(engine_peers PUBLIC PkgConfig::MPI)
+    target_link_options(engine_peers INTERFACE ${private_names})
+endif()

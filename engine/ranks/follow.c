@@ -1,0 +1,158 @@
+/* DESIGN: how processes of one model meet, and the loop of those above rank 0.
+ *
+ *     rank 0    settings | compare     | load  ..answers | cache ..answers | pass | pass | .. end
+ *     others    settings, hello ---^   | load, answer    | cache, answer   | pass | pass | .. leave
+ *
+ * A process above 0 does nothing of its own accord after its hello: it receives an action, performs
+ * it on this thread, and receives the next. It opens no port, and does not plan or sample. The
+ * arrays of a step stay in the received message, which is kept until the next one is received. */
+#include <assert.h>
+#include <string.h>
+
+#include "engine/ranks/internal.h"
+
+/* ---- meeting -------------------------------------------------------------------------------- */
+
+/* Room for the hello of another build. */
+union greeting {
+    struct hello hello;
+    char room[1 << 16];
+};
+
+static enum status meet_one(struct peers *peers, const struct hello *first, union greeting *other,
+                            int rank, struct err *err) {
+    size_t bytes = 0;
+    memset(other, 0, sizeof *other);
+    if (!peers_receive(peers, rank, other, sizeof *other, &bytes)) {
+        peers_lost(peers, err);
+        return STATUS_SERVER_ERROR;
+    }
+    other->hello.build[FACT_BYTES - 1] = other->hello.host[sizeof other->hello.host - 1] = 0;
+    return hello_check(first, &other->hello, rank, err);
+}
+
+enum status ranks_meet(struct peers *peers, const struct ranks_self *self, int64_t *available,
+                       struct err *err) {
+    struct hello *first = mem_calloc(1, sizeof *first);
+    union greeting *other = mem_calloc(1, sizeof *other);
+    const int n = peers_count(peers);
+    enum status status = STATUS_OK;
+    hello_make(first, self, peers_local(peers), NULL);
+    int64_t least = first->available;
+    for (int r = 1; r < n && !status; r++) {
+        status = meet_one(peers, first, other, r, err);
+        least = min_int64(least, other->hello.available);
+        if (!status) log_line(LOG_INFO, "rank %d of %d is on %s", r, n, other->hello.host);
+    }
+    *available = least * n;
+    mem_free(first);
+    mem_free(other);
+    return status;
+}
+
+/* ---- following ------------------------------------------------------------------------------ */
+
+struct follower {
+    struct peers *peers;
+    const struct ranks_plan *plan;
+    struct rank_group *group;
+    struct rank rank;
+    void *message; /* [capacity] */
+    size_t capacity;
+};
+
+static bool answer(struct follower *f, const struct message_answer *answer) {
+    return peers_send(f->peers, 0, answer, sizeof *answer);
+}
+
+static bool follow_load(struct follower *f) {
+    struct message_answer out = {0};
+    out.err.status =
+        rank_load(&f->rank, f->plan, f->group, f->plan->backend.threads, false, &out.err);
+    if (!out.err.status) {
+        out.weight_bytes = f->rank.model.weight_bytes;
+        out.scratch_bytes = rank_scratch(&f->rank);
+    }
+    return answer(f, &out);
+}
+
+/* Makes the cache, and room for the messages of passes. */
+static bool follow_cache(struct follower *f, size_t bytes) {
+    struct message_answer out = {0};
+    struct message_cache *message = f->message;
+    if (!f->rank.model.backend || !message_cache_unpack(message, bytes)) return false;
+    const size_t step_bytes = (size_t)message->step_bytes;
+    out.err.status = rank_make_cache(&f->rank, &message->config, &out.err);
+    if (step_bytes > f->capacity) {
+        mem_large_free(f->message, f->capacity);
+        f->capacity = step_bytes;
+        f->message = mem_large(f->capacity);
+    }
+    return answer(f, &out);
+}
+
+static bool follow_touch(struct follower *f) {
+    const struct message_answer out = {0};
+    if (!f->rank.cache) return false;
+    rank_touch_cache(&f->rank);
+    return answer(f, &out);
+}
+
+static bool follow_pass(struct follower *f, size_t bytes) {
+    struct step step;
+    if (!f->rank.cache || !message_step_unpack(&step, f->message, bytes)) return false;
+    if (step.M > f->rank.model.act.max_rows || step.R > f->rank.model.act.max_logit_rows)
+        return false;
+    rank_run(&f->rank, &step);
+    return true;
+}
+
+/* Performs the message's action. Returns false if it cannot be performed now. */
+static bool follow(struct follower *f, size_t bytes) {
+    int32_t kind = 0;
+    if (bytes >= sizeof kind) memcpy(&kind, f->message, sizeof kind);
+    if (!f->plan) return false;
+    switch (kind) {
+    case MESSAGE_LOAD:
+        return !f->rank.model.backend && follow_load(f);
+    case MESSAGE_CACHE:
+        return follow_cache(f, bytes);
+    case MESSAGE_TOUCH:
+        return follow_touch(f);
+    case MESSAGE_PASS:
+        return follow_pass(f, bytes);
+    default:
+        return false;
+    }
+}
+
+static enum status follow_all(struct follower *f, int *code, struct err *err) {
+    size_t bytes;
+    while (peers_receive(f->peers, 0, f->message, f->capacity, &bytes))
+        if (!follow(f, bytes) && !peers_lost(f->peers, NULL) && !peers_ended(f->peers, code))
+            return err_set(err, STATUS_SERVER_ERROR, NULL,
+                           "rank 0 sent an action of %zu bytes that cannot be performed", bytes);
+    if (peers_ended(f->peers, code)) return STATUS_OK;
+    peers_lost(f->peers, err);
+    return STATUS_SERVER_ERROR;
+}
+
+enum status ranks_follow(struct peers *peers, const struct ranks_self *self,
+                         const struct ranks_plan *plan, const struct err *why, int *code,
+                         struct err *err) {
+    struct hello *hello = mem_calloc(1, sizeof *hello);
+    struct follower f = {.peers = peers, .plan = plan};
+    assert(peers_rank(peers) > 0);
+    f.rank.model.shard = (struct shard){peers_rank(peers), peers_count(peers)};
+    f.capacity = sizeof(struct message_cache);
+    f.message = mem_large(f.capacity);
+    f.group = rank_group_processes(peers);
+    hello_make(hello, self, peers_local(peers), why);
+    peers_send(peers, 0, hello, sizeof *hello);
+    enum status status = follow_all(&f, code, err);
+    rank_close(&f.rank);
+    rank_group_close(f.group);
+    mem_large_free(f.message, f.capacity);
+    mem_free(hello);
+    return status;
+}

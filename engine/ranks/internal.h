@@ -1,0 +1,123 @@
+/* Shared by the files of engine/ranks: rank.c does a rank's work; threads.c and processes.c start
+ * it in this process and in others; message.c and hello.c make the messages of processes. */
+#ifndef PENSTOCK_ENGINE_RANKS_INTERNAL_H
+#define PENSTOCK_ENGINE_RANKS_INTERNAL_H
+
+#include "engine/ranks/ranks.h"
+
+/* ---- rank.c: a rank above 0 ----------------------------------------------------------------- */
+
+/* The thread that calls rank_load calls all functions. */
+struct rank {
+    struct model model; /* its shard is set by the owner; model.backend is NULL until rank_load */
+    struct kv_cache *cache;
+};
+
+/* Opens the backend with `threads` threads and loads the shard. The caller closes the rank even
+ * after a failure. */
+enum status rank_load(struct rank *rank, const struct ranks_plan *plan, struct rank_group *group,
+                      int threads, bool on_cuda, struct err *err);
+enum status rank_make_cache(struct rank *rank, const struct kv_config *config, struct err *err);
+void rank_touch_cache(struct rank *rank);
+void rank_run(struct rank *rank, const struct step *step);
+void rank_close(struct rank *rank);
+/* Bytes of its activations. */
+int64_t rank_scratch(const struct rank *rank);
+
+/* ---- ranks.c: the kinds of ranks ------------------------------------------------------------ */
+
+/* The functions of ranks.h for one kind of ranks. */
+struct ranks_ops {
+    void (*close)(struct ranks *ranks);
+    void (*load)(struct ranks *ranks, const struct ranks_plan *plan);
+    void (*cache)(struct ranks *ranks, const struct kv_config *config, size_t step_bytes);
+    void (*touch)(struct ranks *ranks);
+    void (*pass)(struct ranks *ranks, const struct step *step);
+    enum status (*end)(struct ranks *ranks, struct err *err);
+    bool (*failed)(const struct ranks *ranks, struct err *err); /* NULL: none can be lost */
+    void (*memory)(const struct ranks *ranks, int64_t *weights, int64_t *scratch);
+};
+
+/* The first member of each kind's own struct. */
+struct ranks {
+    const struct ranks_ops *ops;
+    int n; /* including rank 0 */
+    struct rank_group *group;
+};
+
+enum status thread_ranks_open(struct ranks **out, int ranks, bool on_cuda, struct err *err);
+enum status process_ranks_open(struct ranks **out, struct peers *peers, struct err *err);
+
+/* The group of ranks that are processes: it gathers rows through the peers, which outlive it. */
+struct rank_group *rank_group_processes(struct peers *peers);
+
+/* ---- message.c: actions as bytes ------------------------------------------------------------ */
+
+/* The actions of rank 0, and the first word of their messages. */
+enum message_kind { MESSAGE_LOAD = 1, MESSAGE_CACHE, MESSAGE_TOUCH, MESSAGE_PASS, N_MESSAGE_KINDS };
+
+/* The answer to MESSAGE_LOAD, MESSAGE_CACHE and MESSAGE_TOUCH. */
+struct message_answer {
+    int64_t weight_bytes, scratch_bytes;
+    struct err err; /* its status is STATUS_OK, or the action has failed */
+};
+
+/* A cache, with its arrays. Both sides have the same build, so a struct's bytes mean the same. */
+struct message_cache {
+    int32_t kind;
+    struct kv_config config; /* its pointers mean nothing in another process */
+    uint64_t step_bytes;     /* the largest message of a pass */
+    struct kv_heads heads[MAX_LAYERS];
+    bool has_window[MAX_LAYERS];
+};
+
+void message_cache_pack(struct message_cache *out, const struct kv_config *config,
+                        size_t step_bytes);
+/* Sets the pointers of message->config. Returns false if the message is not one. */
+bool message_cache_unpack(struct message_cache *message, size_t bytes);
+
+/* Returns the bytes of the largest message for steps of at most these rows, sequences and blocks of
+ * a sequence; 0 if it is too large to send. */
+size_t message_step_most(int rows, int seqs, int blocks);
+
+/* Writes a step to out[capacity], with the blocks that its rows see. Returns the bytes. The step
+ * fits: capacity is message_step_most of its limits. */
+size_t message_step_pack(int32_t *out, size_t capacity, const struct step *step, int block_size);
+
+/* Makes a step whose arrays are in the message, which must outlive it. Returns false if the bytes
+ * are not a message of message_step_pack. */
+bool message_step_unpack(struct step *out, const int32_t *message, size_t bytes);
+
+/* ---- hello.c: comparing processes ----------------------------------------------------------- */
+
+enum { FACT_NAME_BYTES = 40, FACT_BYTES = 160, MAX_FACTS = 32 };
+
+/* One thing that must be equal in all processes. */
+struct fact {
+    char name[FACT_NAME_BYTES]; /* an option's name, or "model" for its files */
+    char value[FACT_BYTES];
+};
+
+/* The description of a process, for rank 0. */
+struct hello {
+    char build[FACT_BYTES]; /* the first member, so that other builds can be told */
+    char host[64];          /* its machine */
+    struct err err;         /* why it cannot take part; STATUS_OK: it can */
+    int64_t available;      /* free bytes of its machine for each of the machine's ranks */
+    int n;
+    struct fact fact[MAX_FACTS];
+};
+
+void hello_make(struct hello *out, const struct ranks_self *self, int ranks_of_machine,
+                const struct err *why);
+
+/* Fails with STATUS_USAGE and the first difference of rank r from rank 0, or with its own
+ * failure. */
+enum status hello_check(const struct hello *first, const struct hello *other, int rank,
+                        struct err *err);
+
+/* Returns a number that other weights do not have: of all tensors' names, types and shapes, and of
+ * bytes at some places of each. Any thread. */
+uint64_t weights_digest(const struct weights *weights);
+
+#endif

@@ -1,0 +1,172 @@
+/* DESIGN: ranks that are processes, seen from rank 0.
+ *
+ * Purpose   The actions of ranks.h become messages to all other processes (message.c), which
+ *           perform them in follow.c.
+ * Threads   The engine's thread packs and sends a message, and goes on with rank 0's part. Within a
+ *           pass the ranks meet at every all_reduce, which gathers rows (rank_group_processes).
+ * Buffers   Rank 0 owns one message of a pass, and each process one buffer per other rank for
+ *           gathered rows. All are allocated once. A message has left when the call that sends it
+ *           returns, so the arrays of a step are free at once.
+ * Answers   Loading and making a cache are answered, because they can fail. A pass is not: it
+ *           cannot fail, and its last all_reduce needs all ranks.
+ * Failure   If a rank is lost, gather returns false from then on, the pass ends with undefined
+ *           numbers, and ranks_failed reports it before they are used. */
+#include <assert.h>
+
+#include "engine/ranks/internal.h"
+
+struct process_ranks {
+    struct ranks head;
+    struct peers *peers;
+    int32_t *step; /* [step_bytes] */
+    size_t step_bytes;
+    int block_size;
+    bool is_too_large; /* the message of a step; no cache was made */
+    bool expects_answers;
+    int64_t weight_bytes, scratch_bytes; /* of the other ranks */
+};
+
+static struct process_ranks *processes_of(struct ranks *ranks) {
+    return (struct process_ranks *)ranks;
+}
+
+/* ---- the group ------------------------------------------------------------------------------ */
+
+struct process_group {
+    struct rank_group head;
+    struct peers *peers;
+    int rank;
+    float *rows[MAX_PEERS]; /* [MOST_GATHERED] each; NULL for the own rank */
+};
+
+static bool gather(struct rank_group *head, const float *mine, int n, const float *rows[]) {
+    struct process_group *group = (struct process_group *)head;
+    assert(n > 0 && n <= MOST_GATHERED);
+    for (int r = 0; r < head->ranks; r++) rows[r] = r == group->rank ? mine : group->rows[r];
+    return peers_gather(group->peers, mine, n, group->rows);
+}
+
+static void close_group(struct rank_group *head) {
+    struct process_group *group = (struct process_group *)head;
+    for (int r = 0; r < head->ranks; r++)
+        mem_large_free(group->rows[r], group->rows[r] ? MOST_GATHERED * sizeof(float) : 0);
+    mem_free(group);
+}
+
+struct rank_group *rank_group_processes(struct peers *peers) {
+    struct process_group *group = mem_calloc(1, sizeof *group);
+    group->head = (struct rank_group){peers_count(peers), close_group, gather};
+    group->peers = peers;
+    group->rank = peers_rank(peers);
+    for (int r = 0; r < group->head.ranks; r++)
+        if (r != group->rank) group->rows[r] = mem_large(MOST_GATHERED * sizeof(float));
+    return &group->head;
+}
+
+/* ---- actions -------------------------------------------------------------------------------- */
+
+/* A message of one word. */
+static void send_kind(struct ranks *ranks, enum message_kind kind) {
+    const int32_t word = (int32_t)kind;
+    processes_of(ranks)->expects_answers = peers_send_all(processes_of(ranks)->peers, &word, 4);
+}
+
+static void send_load(struct ranks *ranks, const struct ranks_plan *plan) {
+    (void)plan; /* each process has made its own of the same settings */
+    send_kind(ranks, MESSAGE_LOAD);
+}
+
+static void send_cache(struct ranks *ranks, const struct kv_config *config, size_t step_bytes) {
+    struct process_ranks *all = processes_of(ranks);
+    assert(!all->step);
+    all->is_too_large = step_bytes > PEERS_MESSAGE_BYTES;
+    if (all->is_too_large) return;
+    struct message_cache *message = mem_calloc(1, sizeof *message);
+    message_cache_pack(message, config, step_bytes);
+    all->step = mem_large(step_bytes);
+    all->step_bytes = step_bytes;
+    all->block_size = config->block_size;
+    all->expects_answers = peers_send_all(all->peers, message, sizeof *message);
+    mem_free(message);
+}
+
+static void send_touch(struct ranks *ranks) {
+    send_kind(ranks, MESSAGE_TOUCH);
+}
+
+static void send_pass(struct ranks *ranks, const struct step *step) {
+    struct process_ranks *all = processes_of(ranks);
+    assert(all->step && !all->expects_answers);
+    peers_send_all(all->peers, all->step,
+                   message_step_pack(all->step, all->step_bytes, step, all->block_size));
+}
+
+static bool is_lost(const struct ranks *ranks, struct err *err) {
+    return peers_lost(((const struct process_ranks *)ranks)->peers, err);
+}
+
+/* Receives the answers of all ranks, and sets `err` to the first failure. */
+static enum status take_answers(struct process_ranks *all, struct err *err) {
+    enum status status = STATUS_OK;
+    struct message_answer answer;
+    size_t bytes;
+    for (int r = 1; r < all->head.n; r++) {
+        if (!peers_receive(all->peers, r, &answer, sizeof answer, &bytes)) return STATUS_OK;
+        assert(bytes == sizeof answer);
+        all->weight_bytes += answer.weight_bytes;
+        all->scratch_bytes += answer.scratch_bytes;
+        if (!answer.err.status || status) continue;
+        status =
+            err_set(err, answer.err.status, answer.err.param, "rank %d: %s", r, answer.err.message);
+    }
+    return status;
+}
+
+static enum status end_action(struct ranks *ranks, struct err *err) {
+    struct process_ranks *all = processes_of(ranks);
+    enum status status = STATUS_OK;
+    if (all->is_too_large)
+        return err_set(err, STATUS_USAGE, "max-num-seqs",
+                       "the block tables of {max-num-seqs} sequences of {max-model-len} tokens are "
+                       "too large for a message to other ranks; lower one of the two");
+    const bool is_pass = !all->expects_answers && all->step && !peers_lost(all->peers, NULL);
+    if (is_pass) return STATUS_OK;
+    if (all->expects_answers) status = take_answers(all, err);
+    all->expects_answers = false;
+    if (!status && peers_lost(all->peers, err)) status = STATUS_SERVER_ERROR;
+    return status;
+}
+
+static void add_memory(const struct ranks *ranks, int64_t *weights, int64_t *scratch) {
+    const struct process_ranks *all = (const struct process_ranks *)ranks;
+    *weights += all->weight_bytes;
+    *scratch += all->scratch_bytes;
+}
+
+static void close_processes(struct ranks *ranks) {
+    struct process_ranks *all = processes_of(ranks);
+    if (all->step) mem_large_free(all->step, all->step_bytes);
+    rank_group_close(ranks->group);
+    mem_free(all);
+}
+
+static const struct ranks_ops process_ops = {
+    .close = close_processes,
+    .load = send_load,
+    .cache = send_cache,
+    .touch = send_touch,
+    .pass = send_pass,
+    .end = end_action,
+    .failed = is_lost,
+    .memory = add_memory,
+};
+
+enum status process_ranks_open(struct ranks **out, struct peers *peers, struct err *err) {
+    (void)err;
+    assert(peers_rank(peers) == 0);
+    struct process_ranks *all = mem_calloc(1, sizeof *all);
+    all->head = (struct ranks){&process_ops, peers_count(peers), rank_group_processes(peers)};
+    all->peers = peers;
+    *out = &all->head;
+    return STATUS_OK;
+}
