@@ -54,10 +54,11 @@ unit() {
     echo "$programs programs, $checks checks"
 }
 
-# The tests of the CUDA kernels need a C++ compiler, which setup.sh installs only for the tests. A folder that was
-# configured without one is configured again.
-with_cxx() {
-    if [ -f "$1/CMakeCache.txt" ] && ! grep -q '^CMAKE_CXX_COMPILER:[A-Z]*=/' "$1/CMakeCache.txt"; then
+# The tests of the CUDA kernels need a C++ compiler, and those of ranks in several processes Open MPI. setup.sh installs both
+# only for the tests. A folder that was configured without one of them is configured again.
+with_tools() {
+    if [ -f "$1/CMakeCache.txt" ] && ! { grep -q '^CMAKE_CXX_COMPILER:[A-Z]*=/' "$1/CMakeCache.txt" &&
+        grep -q '^MPI_FOUND:INTERNAL=1' "$1/CMakeCache.txt"; }; then
         rm -f "$1/build.ninja"
     fi
 }
@@ -79,7 +80,7 @@ tidy() {
 }
 
 release() {
-    with_cxx build
+    with_tools build
     docker/build.sh release "$jobs"
     unit release --label-exclude soak
 }
@@ -216,7 +217,7 @@ fuzz() {
 asan_slow() {
     docker/build.sh asan "$jobs" suites
     ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 unit asan --label-regex slow
-    with_cxx build/asan_emulated
+    with_tools build/asan_emulated
     docker/build.sh asan_emulated "$jobs" cuda_suites
     ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 unit asan_emulated --label-regex cuda
 }
@@ -235,7 +236,7 @@ tsan_slow() {
 
 # Bugs that are planted one at a time and must be found by the suites: a random sample of each room, and the patches.
 mutants() {
-    with_cxx build
+    with_tools build
     docker/build.sh release "$jobs"
     minutes=${SOAK_MINUTES:-30}
     logged python3 -u tests/mutate.py --sample 25 --seed "${SEED:-$(date +%s)}" --minutes "$minutes"
@@ -270,6 +271,16 @@ kills() {
     STORE_KILLS=${PENSTOCK_KILLS:-200} python_tests .venv tests/e2e/test_prefix_store.py -k kills
 }
 
+# More requests to ranks in several processes.
+ranks() {
+    docker/setup.sh test
+    with_tools build
+    docker/build.sh release "$jobs"
+    docker/fetch_model.sh
+    docker/venv.sh
+    MPI_SOAK=1 python_tests .venv tests/e2e/test_mpi.py
+}
+
 for stage in ${*:-tidy release asan tsan chaos schemas packages e2e}; do
     case $stage in
     tidy) say "tidy: include direction, sizes, dead files, what the docs name" ;;
@@ -288,6 +299,7 @@ for stage in ${*:-tidy release asan tsan chaos schemas packages e2e}; do
     gpu_programs) say "gpu_programs: the programs for a GPU compile; the slowest race-checked suites" ;;
     chaos_soak) say "chaos_soak: ${CHAOS_REQUESTS:-1000000} hostile requests, then ${CHAOS_MINUTES:-60} minutes with the thread sanitizer, then memory" ;;
     mutants) say "mutants: planted bugs that the tests must find" ;;
+    ranks) say "ranks: ranks in several processes, with more requests" ;;
     schemas_soak) say "schemas_soak: 100,000 random schemas of other seeds" ;;
     openapi_soak) say "openapi_soak: ${OPENAPI_EXAMPLES:-2000} random requests to each path of /openapi.json" ;;
     packages_soak) say "packages_soak: lintian, the package in a bare Debian, the wheel, two releases, alerts by faults" ;;

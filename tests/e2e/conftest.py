@@ -46,11 +46,11 @@ def environment():
 class Server:
     """One running `penstock serve`."""
 
-    def __init__(self, *flags, binary=BINARY, model=MODEL, env=None, port=None, served=NAME):
+    def __init__(self, *flags, binary=BINARY, model=MODEL, env=None, port=None, served=NAME, launcher=()):
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = tempfile.TemporaryFile()
-        command = [binary, "serve", "--model", model, *(["--served-model-name", served] if served else []),
+        command = [*launcher, binary, "serve", "--model", model, *(["--served-model-name", served] if served else []),
                    "--port", str(self.port), "--drain-delay", "0"]
         self.process = subprocess.Popen([*command, *flags], stdout=self.log, stderr=self.log,
                                         env={**environment(), **(env or {})})
