@@ -54,8 +54,9 @@ class Page:
         self.tab.press("#input", "Enter")
 
     def wait_for_answer(self):
+        """Before the request is sent, nothing runs either; only an answer that has ended shows its figures or a problem."""
+        self.tab.wait_for_selector(".message.assistant:last-child:has(.stats:not(:empty), .problem:not([hidden]))")
         self.tab.wait_for_selector("#stop[disabled]")
-        self.tab.wait_for_selector(".message.assistant:last-child .foot button")
         return self.texts()[-1]
 
     def chat(self, text):

@@ -25,6 +25,7 @@ def test_the_first_words_are_shown_before_the_last_are_computed(page, server):
 
 def test_a_conversation_outlives_a_reload_and_stays_in_the_browser(page):
     page.set("max_tokens", 12)
+    page.set("more", '{"ignore_eos": true}')
     first = page.chat("What is two plus two?")
     page.open()
     assert page.texts() == ["What is two plus two?", first]
