@@ -83,6 +83,7 @@ void checkpoints_add(struct checkpoints *c, int32_t block, int32_t state) {
     if (i < 0) {
         if (c->n_used == c->n) checkpoint_drop(c, c->checkpoint[used_head(c)].next);
         i = c->checkpoint[unused_head(c)].next;
+        assert(i < c->n && c->checkpoint[i].block < 0 && c->checkpoint[i].state < 0);
         state_pool_share(c->states, state);
         c->checkpoint[i].block = block;
         c->checkpoint[i].state = state;

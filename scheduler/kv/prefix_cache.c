@@ -27,6 +27,7 @@ void prefix_cache_init(struct prefix_cache *cache, int n_blocks, int block_size)
                                    .block_size = block_size,
                                    .bucket_mask = n_buckets - 1,
                                    .hash_mask = UINT64_MAX};
+    assert((cache->bucket_mask & (cache->bucket_mask + 1)) == 0);
     cache->bucket = mem_large(bucket_bytes(cache));
     cache->block = mem_large(prefix_block_bytes(cache));
     cache->tokens = mem_large(prefix_token_bytes(cache));

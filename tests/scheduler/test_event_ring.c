@@ -145,6 +145,7 @@ START_TEST(the_ring_has_room_for_all_blocks_of_any_pool) {
                           ring->capacity * (sizeof *ring->event + 16 * sizeof *ring->tokens));
         event_ring_free(ring);
     }
+    event_ring_free(NULL); /* a server without events */
 }
 END_TEST
 

@@ -326,16 +326,14 @@ START_TEST(answers_are_no_longer_than_their_bounds) {
 }
 END_TEST
 
+/* The last byte may complete a character that the string cuts. */
 START_TEST(a_string_is_no_longer_than_its_bound) {
-    char text[3];
-    for (int a = 0; a < 256; a++) {
-        for (int b = 0; b < 256; b++) {
-            memcpy(text, (char[]){(char)a, (char)b, 'x'}, 3);
-            for (size_t n = 0; n <= 3; n++) {
-                buf_clear(&out);
-                json_write_string(&out, text, n);
-                ck_assert_uint_le(out.length, json_string_bound(text, n));
-            }
+    for (int i = 0; i < 2 * 256 * 256; i++) {
+        const char text[] = {(char)(i >> 8), (char)i, i >> 16 ? '\xA9' : 'x'};
+        for (size_t n = 0; n <= sizeof text; n++) {
+            buf_clear(&out);
+            json_write_string(&out, text, n);
+            ck_assert_uint_le(out.length, json_string_bound(text, n));
         }
     }
     buf_clear(&out);
@@ -480,6 +478,28 @@ START_TEST(strings_are_escaped) {
 }
 END_TEST
 
+/* A cut object, or another value, becomes {}. Earlier text stays. */
+START_TEST(an_object_is_written_on_one_line) {
+    static const struct {
+        const char *text, *written;
+    } cases[] = {{"{\"a\":\n1,\r\n\"b\": 2\n}", "{\"a\": 1,  \"b\": 2 }"},
+                 {"\n{}", " {}"},
+                 {"{\"a\":", "{}"},
+                 {"[1]", "{}"},
+                 {"", "{}"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct buf text = {0};
+        buf_puts(&text, cases[i].text);
+        buf_puts(&out, "before\n");
+        json_write_object(&out, &text);
+        ck_assert(strncmp(out.data, "before\n", 7) == 0);
+        ck_assert_str_eq(out.data + 7, cases[i].written);
+        buf_clear(&out);
+        buf_free(&text);
+    }
+}
+END_TEST
+
 /* A value that is read and written is the same, without white space. */
 START_TEST(values_are_written_as_they_were) {
     static const char text[] =
@@ -532,6 +552,7 @@ int main(void) {
     tcase_add_test(core, rendered_prompts);
     tcase_add_test(core, a_rendered_chat);
     tcase_add_test(core, strings_are_escaped);
+    tcase_add_test(core, an_object_is_written_on_one_line);
     tcase_add_test(core, rendered_grammars);
     tcase_add_test(core, values_are_written_as_they_were);
     tcase_add_test(core, any_bytes_give_valid_json);
