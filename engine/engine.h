@@ -9,6 +9,7 @@
 #ifndef PENSTOCK_ENGINE_H
 #define PENSTOCK_ENGINE_H
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "engine/config/config.h"
@@ -34,6 +35,26 @@ void engine_close(struct engine *engine);
  * and runs the passes of rank 0's engine until rank 0 ends. Sets *code to rank 0's exit code. An
  * invalid setting or model is reported by rank 0. Fails if rank 0 or another rank is lost. */
 enum status engine_follow(const struct engine_config *config, int *code, struct err *err);
+
+/* Frees the weights, the cache, the scratch memory and the backend with its threads. Everything
+ * that functions marked "any thread" return stays, and so do adapters. A pass must not be in
+ * flight, nor be submitted before engine_load succeeds. For the engine thread. */
+void engine_unload(struct engine *engine);
+
+/* How engine_load reports and ends. */
+struct engine_load_watch {
+    void (*progress)(void *arg, const char *what, double part); /* as in struct engine_config */
+    void *arg;
+    const atomic_bool *gives_up; /* set by any thread: the load fails soon; NULL: never */
+};
+
+/* Loads the freed parts again, from the same files and into memory of the same sizes, so a
+ * pass gives the same bytes as before. It takes as long as engine_open. Fails with
+ * STATUS_UNAVAILABLE if a file of the model was replaced or written to since engine_open, if memory
+ * is short, or with `gives_up`; nothing is loaded then, and a later call may succeed. For the
+ * engine thread. */
+enum status engine_load(struct engine *engine, const struct engine_load_watch *watch,
+                        struct err *err);
 
 /* Reads only the tokenizer of a model file; the caller frees it. */
 enum status engine_open_tokenizer(struct tokenizer **out, const char *path, struct err *err);

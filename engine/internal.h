@@ -32,8 +32,13 @@ struct engine {
     int max_adapter_rank;
     struct engine_adapter *adapters; /* [max_adapters] by number - 1; NULL: none was loaded yet */
     char backend_name[256];
-    bool lacks_memory; /* the host lacked memory for a pass */
-    bool has_touched;  /* the whole cache: its memory is present */
+    bool on_host;                /* as of the backend */
+    int n_threads;               /* of the backend */
+    struct engine_config config; /* of engine_open, with defaults and the chosen device */
+    char *paths[3];              /* the config's strings: model, weight_cache, cpu_affinity */
+    uint64_t stamp;              /* of the model's files at engine_open */
+    bool lacks_memory;           /* the host lacked memory for a pass */
+    bool has_touched;            /* the whole cache: its memory is present */
     double weights_ms;
     int n_end_ids;
     int32_t end_ids[MAX_END_IDS];
@@ -76,6 +81,7 @@ static inline int max_samples(const struct engine *engine) {
 /* An engine being opened: the data that the stages of open.c pass on. */
 struct opening {
     struct engine *engine;
+    bool again; /* for engine_load: to the sizes of the engine's plan */
     struct model_file file;
     struct engine_config config; /* the caller's settings with defaults and the chosen device */
     struct machine_memory machine;
@@ -90,6 +96,16 @@ struct opening {
 enum status open_config(struct opening *o, struct err *err);
 /* Chooses the device of the settings. */
 enum status open_device(struct opening *o, struct err *err);
+
+/* open.c: frees the results of the stages from backend_open on, also after a failure. */
+void engine_free_loaded(struct engine *engine);
+
+/* unload.c: keeps the settings of an opening for engine_load. */
+void engine_keep_opening(struct engine *engine, const struct opening *o);
+void engine_free_kept(struct engine *engine);
+
+/* open.c: the stages from backend_open on. */
+enum status engine_open_memory(struct opening *o, struct err *err);
 
 /* open_text.c: starts reading tokenizer, template and end ids; waits for them. */
 enum status text_begin(struct opening *o, struct err *err);

@@ -79,6 +79,7 @@ static enum status load_weights(struct opening *o, struct err *err) {
     enum status others = ranks_end(engine->ranks, status ? NULL : err);
     engine->weights_ms = (double)(now_ns() - began) * 1e-6;
     if (status || others) return model_file_blame(&o->file, status ? status : others, err);
+    if (o->again) return STATUS_OK; /* the sizes are known, and other threads read them */
     ranks_memory(engine->ranks, &weights, &scratch);
     engine->memory.weights = weights + model->weight_bytes;
     engine->memory.scratch =
@@ -91,8 +92,9 @@ static enum status open_adapters(struct opening *o, struct err *err) {
     const struct engine_config *config = &o->config;
     (void)err;
     o->engine->max_adapter_rank = config->max_adapter_rank;
-    if (config->max_adapters > 0)
+    if (config->max_adapters > 0 && !o->again)
         model_adapters_open(&o->engine->model, config->max_adapters, config->adapter_memory);
+    if (config->max_adapters > 0) model_adapters_attach(&o->engine->model);
     return STATUS_OK;
 }
 
@@ -109,9 +111,10 @@ static enum status open_cache(struct opening *o, struct err *err) {
         has_window[config_kv_layer(m, i)] = m->layer[i].window > 0;
     wanted.has_window = has_window;
     enum status status = memory_plan_kv_dtype(config, m, &wanted.dtype, err);
-    if (!status) status = device_plan_pool(engine->backend, &engine->memory, config, &wanted, err);
+    if (!status && !o->again)
+        status = device_plan_pool(engine->backend, &engine->memory, config, &wanted, err);
     if (status) return status;
-    engine->kv_dtype = wanted.dtype;
+    if (!o->again) engine->kv_dtype = wanted.dtype;
     wanted.n_blocks = engine->memory.n_blocks;
     wanted.n_window_blocks = engine->memory.n_window_blocks;
     wanted.n_states = engine->memory.n_states;
@@ -144,8 +147,15 @@ enum { N_CHECKED_STAGES = 5, N_STAGES = sizeof stages / sizeof *stages };
 
 /* ---- opening and closing -------------------------------------------------------------------- */
 
-/* Opens an engine by the first n stages. */
-static enum status open_by(int n, struct engine **out, const struct engine_config *config,
+enum status engine_open_memory(struct opening *o, struct err *err) {
+    enum status status = STATUS_OK;
+    for (int i = N_CHECKED_STAGES; i < N_STAGES && !status; i++) status = stages[i](o, err);
+    if (o->engine->backend && engine_failed(o->engine, err)) status = STATUS_SERVER_ERROR;
+    return status;
+}
+
+/* Opens an engine; without `loads`, by the stages that allocate nothing of the model's size. */
+static enum status open_by(bool loads, struct engine **out, const struct engine_config *config,
                            struct err *err) {
     struct opening o = {.config = *config};
     *out = NULL;
@@ -157,12 +167,13 @@ static enum status open_by(int n, struct engine **out, const struct engine_confi
     o.file.has_stand_in |= config->stand_in_vocabulary;
     o.engine = mem_calloc(1, sizeof *o.engine);
     o.engine->model.shard = (struct shard){0, o.config.ranks};
-    for (int i = 0; i < n && !status; i++) status = stages[i](&o, err);
-    if (o.engine->backend && engine_failed(o.engine, err)) status = STATUS_SERVER_ERROR;
+    for (int i = 0; i < N_CHECKED_STAGES && !status; i++) status = stages[i](&o, err);
+    if (!status && loads) status = engine_open_memory(&o, err);
     enum status text_status = text_end(&o, err); /* an error of the text is reported first */
     if (text_status) status = text_status;
     if (!status) status = draft_check_vocabulary(&o, err);
     if (!status) status = model_file_check(&o.file, err);
+    if (!status) engine_keep_opening(o.engine, &o);
     model_file_close(&o.file);
     if (status)
         engine_close(o.engine);
@@ -172,31 +183,42 @@ static enum status open_by(int n, struct engine **out, const struct engine_confi
 }
 
 enum status engine_open(struct engine **out, const struct engine_config *config, struct err *err) {
-    return open_by(N_STAGES, out, config, err);
+    return open_by(true, out, config, err);
 }
 
 enum status engine_check(struct engine_memory *memory, const struct engine_config *config,
                          struct err *err) {
     struct engine *engine;
     assert(stages[N_CHECKED_STAGES] == backend_open);
-    enum status status = open_by(N_CHECKED_STAGES, &engine, config, err);
+    enum status status = open_by(false, &engine, config, err);
     if (status) return status;
     *memory = engine->memory;
     engine_close(engine);
     return STATUS_OK;
 }
 
-void engine_close(struct engine *engine) {
-    if (!engine) return;
-    engine_adapters_close(engine);
+void engine_free_loaded(struct engine *engine) {
+    assert(engine->n_in_flight == 0);
     if (engine->backend) {
         sampler_close(engine);
         if (engine->swap) engine->backend->swap->swap_free(engine->backend, engine->swap);
         if (engine->cache) engine->backend->cache->kv_free(engine->backend, engine->cache);
-        model_close(&engine->model);
+        model_unload(&engine->model);
         backend_close(engine->backend);
     }
     ranks_close(engine->ranks);
+    engine->swap = NULL;
+    engine->cache = NULL;
+    engine->backend = NULL;
+    engine->ranks = NULL;
+}
+
+void engine_close(struct engine *engine) {
+    if (!engine) return;
+    engine_adapters_close(engine);
+    engine_free_loaded(engine);
+    model_adapters_close(&engine->model);
+    engine_free_kept(engine);
     tokenizer_free(engine->tokenizer);
     chat_template_free(engine->chat_template);
     chat_template_free(engine->tools_template);
@@ -253,5 +275,5 @@ const int32_t *engine_end_ids(const struct engine *engine, int *n) {
 }
 
 int engine_threads(const struct engine *engine) {
-    return engine->backend->n_threads;
+    return engine->n_threads;
 }

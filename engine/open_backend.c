@@ -203,6 +203,9 @@ enum status backend_open(struct opening *o, struct err *err) {
     }
     engine->model.backend = engine->backend;
     const struct backend *b = engine->backend;
+    if (o->again) return STATUS_OK; /* other threads read the rest */
+    engine->on_host = b->host_memory;
+    engine->n_threads = b->n_threads;
     char others[40] = "";
     if (o->config.ranks > 1)
         snprintf(others, sizeof others, " in the first of %d ranks", o->config.ranks);

@@ -74,4 +74,11 @@ void sampler_close(struct engine *engine) {
         b->memory->host_free(b, engine->hidden, MAX_IN_FLIGHT * hidden_bytes(engine));
     if (engine->host_logits)
         b->memory->host_free(b, engine->host_logits, logits_bytes(engine, rows));
+    engine->host_sampler = NULL;
+    engine->changes = NULL;
+    engine->device_sampler = NULL;
+    engine->pending = NULL;
+    engine->results = NULL;
+    engine->hidden = NULL;
+    engine->host_logits = NULL;
 }

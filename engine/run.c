@@ -49,7 +49,7 @@ bool engine_lost(const struct engine *engine) {
 }
 
 bool engine_on_host(const struct engine *engine) {
-    return engine->backend->host_memory;
+    return engine->on_host;
 }
 
 int engine_in_flight(const struct engine *engine) {

@@ -7,6 +7,7 @@
  *     queued prompt rows of the same share    x  cost of a row (plan/step_cost.h)
  *   + the steps that compute them             x  cost of the decodes beside them
  *   + the request's first tokens              x  cost of a decode
+ *   + the rest of the shortest load so far, if the model is not loaded (unload.c)
  *
  * Of the queued tokens, the share that the prefix cache has had so far does not count. The
  * request's own prompt counts only without a prefix cache, because it may be known. If all places
@@ -37,6 +38,7 @@ static double estimate_ns(const struct scheduler *s, const struct generation *g)
     double rows = atomic_load(&queue->tokens) * share;
     if (!s->config.prefix_caching) rows += g->n_prompt;
     double ns = queue_cost_ns(&inbox->cost, rows, max_int(g->min_tokens, 1));
+    ns += load_left_ns(s);
     bool is_full = stats->running >= s->max_seqs;
     return is_full ? fmax(ns, (requests + 1) * stats->queue_pace.interval_ns) : ns;
 }

@@ -60,6 +60,14 @@ static void port_block_put(void *self, int block, const void *in) {
     engine_block_put(self, block, in);
 }
 
+static void port_unload(void *self) {
+    engine_unload(self);
+}
+
+static enum status port_load(void *self, const struct engine_load_watch *watch, struct err *err) {
+    return engine_load(self, watch, err);
+}
+
 static struct engine_port port_to(struct engine *engine) {
     return (struct engine_port){
         .self = engine,
@@ -77,6 +85,8 @@ static struct engine_port port_to(struct engine *engine) {
         .parallel = port_parallel,
         .block_get = engine_block_bytes(engine) > 0 ? port_block_get : NULL,
         .block_put = engine_block_bytes(engine) > 0 ? port_block_put : NULL,
+        .unload = port_unload,
+        .load = port_load,
         .swap = {.self = engine,
                  .n_host_blocks = engine_host_blocks(engine, KV_BLOCKS),
                  .n_host_windows = engine_host_blocks(engine, KV_WINDOW_BLOCKS),

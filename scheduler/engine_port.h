@@ -26,6 +26,9 @@ struct engine_port {
     void (*block_get)(const void *self, int block, void *out);
     void (*block_put)(void *self, int block, const void *in);
     struct swap_port swap;
+    /* engine_unload and engine_load; NULL: the engine stays loaded */
+    void (*unload)(void *self);
+    enum status (*load)(void *self, const struct engine_load_watch *watch, struct err *err);
 };
 
 #endif

@@ -16,7 +16,11 @@
 
 void inbox_init(struct scheduler *s) {
     pthread_mutex_init(&s->inbox.mutex, NULL);
-    pthread_cond_init(&s->inbox.changed, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* that of now_ns */
+    pthread_cond_init(&s->inbox.changed, &attributes);
+    pthread_condattr_destroy(&attributes);
     list_init(&s->inbox.arrived);
     s->inbox.new_weights = mem_calloc((size_t)s->shares.n, sizeof *s->inbox.new_weights);
     s->inbox.by_share = mem_calloc((size_t)s->shares.n, sizeof *s->inbox.by_share);
@@ -240,7 +244,7 @@ void inbox_take(struct scheduler *s) {
         list_append(&s->requests, &request->node);
         deadline_note(s, request->generation);
         request->sequence[0].state = SEQUENCE_WAITING;
-        restore_blocks(s, request);
+        if (s->stats.model == MODEL_LOADED) restore_blocks(s, request);
         shares_arrive(&s->shares, request->share);
         sequence_enqueue(&s->waiting, &request->sequence[0]);
     }
@@ -272,12 +276,25 @@ void inbox_publish(struct scheduler *s) {
     pthread_mutex_unlock(&s->inbox.mutex);
 }
 
+/* Waits for a change, at most until the model is to be unloaded. The caller holds the mutex. */
+static void wait_for_change(struct scheduler *s) {
+    struct inbox *inbox = &s->inbox;
+    const uint64_t now = now_ns(), left = unload_in_ns(s, now), end = now + left;
+    const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
+    s->unload_due = left == 0;
+    if (left == UINT64_MAX)
+        pthread_cond_wait(&inbox->changed, &inbox->mutex);
+    else if (left > 0)
+        pthread_cond_timedwait(&inbox->changed, &inbox->mutex, &until);
+}
+
 bool inbox_wait(struct scheduler *s, bool idle) {
     struct inbox *inbox = &s->inbox;
     pthread_mutex_lock(&inbox->mutex);
-    while (idle && inbox->arrived.n == 0 && !inbox->stopping && !atomic_load(&inbox->cancels)) {
+    while (idle && inbox->arrived.n == 0 && !inbox->stopping && !atomic_load(&inbox->cancels) &&
+           !s->unload_due) {
         if (inbox->view_wanted) view_fill(s);
-        pthread_cond_wait(&inbox->changed, &inbox->mutex);
+        wait_for_change(s);
     }
     bool go_on = !inbox->stopping;
     pthread_mutex_unlock(&inbox->mutex);
@@ -295,6 +312,7 @@ bool inbox_fail(struct scheduler *s) {
 void inbox_stop(struct scheduler *s) {
     pthread_mutex_lock(&s->inbox.mutex);
     s->inbox.stopping = true;
+    atomic_store(&s->gives_up, true);
     pthread_cond_signal(&s->inbox.changed);
     pthread_mutex_unlock(&s->inbox.mutex);
 }

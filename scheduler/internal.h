@@ -40,6 +40,9 @@ struct inbox {
     uint64_t queue_since_ns;      /* now_ns() when a request last arrived in an empty queue */
     int last_priority;            /* the largest priority since then */
     struct queue_cost cost;       /* of prompts that wait */
+    struct err load_err;          /* why the last load failed */
+    uint64_t loading_since_ns;    /* while the model is loaded again */
+    uint64_t least_load_ns;       /* the shortest load so far; 0: none */
     int *new_weights;             /* [shares.n] */
     bool has_weights;             /* these wait for the engine thread */
     struct share_queue *by_share; /* [shares.n] */
@@ -89,6 +92,8 @@ struct scheduler {
     int n_events, max_events;
     struct scheduler_stats stats; /* the counters, updated during a step */
     uint64_t part_began_ns;       /* start of the current part of the step */
+    bool unload_due;              /* nothing has run for unload_after_ns */
+    _Atomic bool gives_up;        /* a load is not needed: the scheduler is stopping */
     struct inbox inbox;
     pthread_t thread;
     bool started;
@@ -165,6 +170,18 @@ void end_search(struct scheduler *scheduler, struct request *request, enum finis
 /* Ends the choices whose flags are set; ends all choices with `finish`. */
 void cancel_wanted(struct scheduler *scheduler);
 void end_everything(struct scheduler *scheduler, enum finish finish);
+
+/* unload.c: unloads the model if that is due and nothing runs, or loads it if a request waits. If
+ * that fails, the requests end. Between two steps. */
+void unload_or_load(struct scheduler *scheduler);
+
+/* Returns the time until an idle scheduler unloads its model, 0 if that is due, UINT64_MAX if it
+ * does not. The engine thread holds the inbox's mutex. */
+uint64_t unload_in_ns(const struct scheduler *scheduler, uint64_t now);
+
+/* Returns a lower bound of the time until the model is loaded. The caller must hold the inbox's
+ * mutex. Any thread. */
+double load_left_ns(const struct scheduler *scheduler);
 
 /* Ends all choices of a request. */
 void request_end(struct scheduler *scheduler, struct request *request, enum finish finish);

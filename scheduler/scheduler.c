@@ -29,6 +29,9 @@
  * drops the superfluous row. With one step in flight, plan, submit and commit follow one another,
  * and nothing is planned ahead.
  *
+ * If nothing has run for unload_after_ns, the thread unloads the model between two steps, and loads
+ * it at the next request (unload.c).
+ *
  * If a commit finds that the device has failed, all requests end, the results of steps in flight
  * are dropped, and the thread sleeps until it is stopped. The same happens at the beginning of a
  * step if a rank is lost; scheduler_wake begins one.
@@ -137,6 +140,8 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
         inflight_init(&s->inflight[i], s->max_seqs, samples, port->V);
     s->spare_mask = mem_calloc((size_t)mask_words(port->V), sizeof *s->spare_mask);
     s->events = mem_calloc((size_t)s->max_events, sizeof *s->events);
+    assert(config->unload_after_ns == 0 || (port->unload && port->load));
+    s->stats.last_step_ns = now_ns();
     inbox_init(s);
     inbox_publish(s);
     return s;
@@ -270,7 +275,8 @@ bool scheduler_step(struct scheduler *s) {
     cancel_wanted(s);
     if (s->port.lost && s->port.lost(s->port.self)) scheduler_fail(s);
     deadline_end_late(s, s->part_began_ns);
-    bool submitted = submit_next(s, s->part_began_ns);
+    unload_or_load(s);
+    bool submitted = s->stats.model == MODEL_LOADED && submit_next(s, s->part_began_ns);
     if (s->n_in_flight == s->port.in_flight || (!submitted && s->n_in_flight > 0)) commit_oldest(s);
     sample_newest(s);
     inbox_publish(s);

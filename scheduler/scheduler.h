@@ -23,6 +23,7 @@ enum finish {
     FINISH_TIMEOUT,   /* its deadline has passed */
     FINISH_STUCK,     /* no token is allowed by both the grammar and the sampling settings */
     FINISH_NO_MEMORY, /* memory ran out while the grammar was followed */
+    FINISH_UNLOADED,  /* the model could not be loaded again (scheduler_load_error) */
     FINISH_ERROR,     /* a bug: only this request ends; or the device has failed: all end */
 };
 
@@ -52,6 +53,9 @@ struct event {
 };
 
 /* ---- the scheduler -------------------------------------------------------------------------- */
+
+/* Are the weights and the cache in memory? */
+enum model_state { MODEL_LOADED, MODEL_UNLOADED, MODEL_LOADING };
 
 struct drafter;
 
@@ -113,6 +117,12 @@ struct scheduler_config {
      * the failure. Events that end all requests with FINISH_ERROR follow, and later submissions
      * fail. May be NULL. */
     void (*on_failure)(void *arg, const struct err *err);
+    /* Nanoseconds without a step after which weights and cache are given back; the next request
+     * loads them again. 0: never. */
+    uint64_t unload_after_ns;
+    /* Called on the engine thread when this changes; err is the reason why a load failed, or NULL.
+     * May be NULL. */
+    void (*on_model)(void *arg, enum model_state state, const struct err *err);
     void *arg;
 };
 
@@ -147,6 +157,9 @@ enum status scheduler_submit(struct scheduler *scheduler, struct generation *gen
 
 /* Changes the weights of all n shares of the configuration, from the next step on. Any thread. */
 void scheduler_set_weights(struct scheduler *scheduler, const int *weights, int n);
+
+/* Copies the reason why the last load has failed, of status STATUS_UNAVAILABLE. Any thread. */
+void scheduler_load_error(struct scheduler *scheduler, struct err *err);
 
 /* Wakes the engine thread to check the cancelled flags. Any thread. */
 void scheduler_cancel(struct scheduler *scheduler, struct generation *generation);
@@ -202,7 +215,10 @@ struct scheduler_stats {
     uint64_t step_ns;               /* total time of all steps */
     uint64_t part_ns[N_STEP_PARTS]; /* total time of each part */
     bool stepping;                  /* is a step running? */
-    struct pace queue_pace;         /* of requests that leave the queue */
+    enum model_state model;
+    uint64_t unloads, loads, failed_loads; /* of an idle server: all times, loads that succeeded */
+    uint64_t load_ns;                      /* total time of successful loads */
+    struct pace queue_pace;                /* of requests that leave the queue */
 };
 void scheduler_stats(struct scheduler *scheduler, struct scheduler_stats *out); /* any thread */
 

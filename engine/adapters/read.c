@@ -31,7 +31,7 @@ enum status adapter_read(struct adapter **out, const char *path, struct model *m
                          const struct adapter_limits *limits, struct err *err) {
     struct stat stat_of;
     struct adapter_file file = {.path = path, .model = model, .err = err};
-    assert(limits->rank > 0 && limits->rank <= MAX_ADAPTER_RANK && model->layers);
+    assert(limits->rank > 0 && limits->rank <= MAX_ADAPTER_RANK && model->adapters.n > 0);
     *out = NULL;
     if (stat(path, &stat_of))
         return err_set(err, STATUS_BAD_FILE, "lora_path",

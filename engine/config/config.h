@@ -8,6 +8,8 @@
 #ifndef PENSTOCK_ENGINE_CONFIG_H
 #define PENSTOCK_ENGINE_CONFIG_H
 
+#include <stdatomic.h>
+
 #include "engine/config/head.h"
 #include "engine/config/model_config.h"
 #include "kernels/dtype.h"
@@ -81,6 +83,7 @@ struct engine_config {
     /* called with 0..1 during long work; may be NULL */
     void (*progress)(void *arg, const char *what, double part);
     void *progress_arg;
+    const atomic_bool *gives_up; /* set by any thread: loading fails soon; NULL: never */
 };
 
 /* The model's own sampling settings, for requests that do not set them. Below 0: the model does not

@@ -7,7 +7,9 @@
  *
  * The thread that loads an adapter fills the entries of a number that no sequence has. The engine
  * thread reads only the entries of its rows, and learns of the number later, through the inbox of
- * the scheduler. So tables need no lock. */
+ * the scheduler. So tables need no lock. They outlive the weights, which the engine thread may
+ * unload and load again while another thread loads an adapter: its thread reads the config and the
+ * tables, never the matrices. */
 #include <assert.h>
 #include <string.h>
 
@@ -35,6 +37,11 @@ static struct low_rank *parts_of(const struct model *model, int layer, int place
     return model->adapters.parts + i * (size_t)(model->adapters.n + 1);
 }
 
+static struct low_ranks *ranks_of(const struct model *model, int layer, int place) {
+    assert(layer >= 0 && layer < model->config.L && place >= 0 && place < N_ADAPTED);
+    return &model->adapters.ranks[(size_t)layer * N_ADAPTED + (size_t)place];
+}
+
 void model_adapters_open(struct model *model, int n, int64_t bytes) {
     struct model_adapters *a = &model->adapters;
     const size_t matrices = (size_t)model->config.L * N_ADAPTED;
@@ -45,17 +52,33 @@ void model_adapters_open(struct model *model, int n, int64_t bytes) {
     a->parts = mem_calloc(matrices * (size_t)(n + 1), sizeof *a->parts);
     a->of_logit_rows = mem_calloc((size_t)model->act.max_logit_rows, sizeof *a->of_logit_rows);
     for (int layer = 0; layer < model->config.L; layer++)
+        for (int i = 0; i < N_ADAPTED; i++)
+            if (model->layers[layer].w[adapted[i]])
+                *ranks_of(model, layer, i) =
+                    (struct low_ranks){&a->rows, parts_of(model, layer, i)};
+}
+
+void model_adapters_attach(struct model *model) {
+    assert(model->adapters.n > 0 && model->layers);
+    for (int layer = 0; layer < model->config.L; layer++)
         for (int i = 0; i < N_ADAPTED; i++) {
-            struct low_ranks *ranks = &a->ranks[(size_t)layer * N_ADAPTED + (size_t)i];
-            if (!model->layers[layer].w[adapted[i]]) continue;
-            *ranks = (struct low_ranks){&a->rows, parts_of(model, layer, i)};
-            model->layers[layer].low[adapted[i]] = ranks;
+            struct low_ranks *ranks = ranks_of(model, layer, i);
+            assert((ranks->of != NULL) == (model->layers[layer].w[adapted[i]] != NULL));
+            if (ranks->of) model->layers[layer].low[adapted[i]] = ranks;
         }
 }
 
+void model_adapters_close(struct model *model) {
+    mem_free(model->adapters.ranks);
+    mem_free(model->adapters.parts);
+    mem_free(model->adapters.of_logit_rows);
+    model->adapters = (struct model_adapters){0};
+}
+
 bool model_adapts(const struct model *model, enum role role, int layer) {
-    assert(role < N_ROLES && layer < model->config.L);
-    return layer >= 0 && place_of(role) >= 0 && model->layers[layer].w[role];
+    const int place = place_of(role);
+    assert(role < N_ROLES && layer < model->config.L && model->adapters.n > 0);
+    return layer >= 0 && place >= 0 && ranks_of(model, layer, place)->of;
 }
 
 void model_adapter_set(struct model *model, int number, const struct adapter *adapter) {

@@ -136,8 +136,12 @@ void model_forward(struct model *model, const struct step *step, struct kv_cache
 /* ---- adapters (adapters.c) ------------------------------------------------------------------ */
 
 /* Makes room for n adapters whose numbers have at most `bytes` together. Call it once, after
- * model_load, on the CPU backend and a single rank. model_close frees it. */
+ * model_load, on the CPU backend and a single rank. model_adapters_close frees it. */
 void model_adapters_open(struct model *model, int n, int64_t bytes);
+void model_adapters_close(struct model *model);
+
+/* Connects the loaded matrices with the adapters, after each model_load. */
+void model_adapters_attach(struct model *model);
 
 /* Can an adapter change this matrix of a layer? */
 bool model_adapts(const struct model *model, enum role role, int layer);

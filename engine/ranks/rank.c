@@ -39,7 +39,7 @@ void rank_close(struct rank *rank) {
     struct backend *b = rank->model.backend;
     if (!b) return;
     if (rank->cache) b->cache->kv_free(b, rank->cache);
-    model_close(&rank->model);
+    model_unload(&rank->model);
     backend_close(b);
     rank->cache = NULL;
     rank->model.backend = NULL;

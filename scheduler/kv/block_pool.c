@@ -66,18 +66,23 @@ static void cached_remove(struct block_pool *pool, int32_t block) {
     pool->n_cached--;
 }
 
+static int32_t evict_oldest(struct block_pool *pool) {
+    int32_t block = pool->block[pool->n_blocks].next;
+    assert(pool->n_cached > 0 && block < pool->n_blocks);
+    tell_evict(pool, block);
+    cached_remove(pool, block);
+    prefix_cache_remove(&pool->known, block);
+    window_pool_detach(&pool->windows, block);
+    return block;
+}
+
 int32_t block_pool_acquire_unseen(struct block_pool *pool) {
     assert(block_pool_available(pool) > 0);
     int32_t block;
-    if (pool->n_free > 0) {
+    if (pool->n_free > 0)
         block = pool->free[--pool->n_free];
-    } else {
-        block = pool->block[pool->n_blocks].next;
-        tell_evict(pool, block);
-        cached_remove(pool, block);
-        prefix_cache_remove(&pool->known, block);
-        window_pool_detach(&pool->windows, block);
-    }
+    else
+        block = evict_oldest(pool);
     assert(pool->block[block].references == 0 && !prefix_cache_knows(&pool->known, block));
     pool->block[block].references = 1;
     return block;
@@ -129,4 +134,13 @@ void block_pool_restore(struct block_pool *pool, int32_t block, const struct blo
     assert(prefix_cache_find(&pool->known, key) < 0);
     prefix_cache_add(&pool->known, block, key, id);
     tell_known(pool, block);
+}
+
+void block_pool_forget(struct block_pool *pool) {
+    assert(block_pool_available(pool) == pool->n_blocks);
+    while (pool->n_cached > 0) {
+        int32_t block = evict_oldest(pool);
+        pool->free[pool->n_free++] = block;
+    }
+    assert(pool->n_free == pool->n_blocks && pool->known.n_known == 0);
 }

@@ -103,4 +103,7 @@ int32_t block_pool_register(struct block_pool *pool, int32_t block, const struct
 void block_pool_restore(struct block_pool *pool, int32_t block, const struct block_key *key,
                         uint64_t id);
 
+/* Evicts all known blocks: their content is about to be lost. All blocks must be unused. */
+void block_pool_forget(struct block_pool *pool);
+
 #endif

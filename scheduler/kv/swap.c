@@ -216,3 +216,14 @@ void swap_arrive(struct swap_space *swap) {
     if (swap->loading) swap->port.arrive(swap->port.self);
     swap->loading = false;
 }
+
+void swap_forget(struct swap_space *swap) {
+    assert(swap_used(swap) == 0 && swap->n_swapped == 0 && !swap->loading);
+    swap->cache.n_evicted = 0; /* their content is not saved */
+    while (host_cache_blocks(&swap->cache) > 0)
+        swap_release(swap, host_cache_remove_oldest(&swap->cache));
+    assert(swap->n_free == swap->n_ever_used && swap_windows_used(swap) == 0);
+    swap->n_ever_used = swap->n_free = 0;
+    swap->windows.n_ever_used = swap->windows.n_free = 0;
+    swap->first_free = -1;
+}

@@ -139,6 +139,10 @@ void swap_in(struct swap_space *swap, int32_t first, int n, int n_held, int firs
 /* Releases the list of n host blocks of a sequence. */
 void swap_drop(struct swap_space *swap, int32_t first, int n);
 
+/* Drops all cached host blocks: the engine is about to free the memory of all host blocks, which is
+ * reserved again when they are used. A sequence must not be swapped. */
+void swap_forget(struct swap_space *swap);
+
 /* Makes the steps that are submitted from now on wait for the queued loads. */
 void swap_arrive(struct swap_space *swap);
 

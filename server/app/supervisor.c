@@ -8,12 +8,15 @@
  *   while there is work and the engine finishes no step; then the manager ends the process.
  * - --exit-when-idle ends the process after a time without requests. One timer fires at most once
  *   in that time, so an idle server uses no CPU. Probes and scrapes are not counted as requests.
+ * - --unload-when-idle is kept by the scheduler (scheduler/unload.c), which reports here.
  *
  * Without a manager (no NOTIFY_SOCKET) all messages are dropped by the library. The loop thread
- * calls all functions, except supervisor_loading, which the thread that opens the engine calls.
+ * calls all functions, except supervisor_loading, which the thread that opens the engine calls, and
+ * supervisor_model, which the engine thread calls.
  */
 #include <assert.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <systemd/sd-daemon.h>
 
 #include "server/app/app.h"
@@ -97,6 +100,34 @@ void supervisor_touch(struct app *app) {
     app->active_ms = uv_now(&app->loop);
 }
 
+/* ---- a model that is unloaded when idle ------------------------------------------------------ */
+
+static void say_unloaded(const struct app *app) {
+    malloc_trim(0);
+    log_line(LOG_INFO, "no step for %d s: weights and cache are given back, the next request loads",
+             app->options->drain.unload_s);
+    sd_notify(0, "STATUS=Idle, the model is unloaded");
+}
+
+void supervisor_model(void *arg, enum model_state state, const struct err *err) {
+    const struct app *app = arg;
+    struct buf why = {0};
+    if (err) options_message(err->message, &why);
+    if (err) {
+        log_line(LOG_ERROR, "%s", why.data);
+        sd_notifyf(0, "STATUS=Idle, the model is unloaded. %s", why.data);
+    } else if (state == MODEL_UNLOADED) {
+        say_unloaded(app);
+    } else if (state == MODEL_LOADING) {
+        log_line(LOG_INFO, "loading the model again");
+        sd_notify(0, "STATUS=Loading the model again");
+    } else {
+        log_line(LOG_INFO, "the model is loaded again");
+        sd_notifyf(0, "STATUS=Serving %s", app->model_name);
+    }
+    buf_free(&why);
+}
+
 /* ---- from open to closed -------------------------------------------------------------------- */
 
 void supervisor_init(struct app *app) {
@@ -119,8 +150,13 @@ void supervisor_reloading(void) {
 }
 
 void supervisor_reloaded(const struct app *app) {
+    struct scheduler_stats stats;
     assert(app->http);
-    sd_notifyf(0, "READY=1\nSTATUS=Serving %s", app->model_name);
+    scheduler_stats(app->scheduler, &stats);
+    if (stats.model == MODEL_LOADED)
+        sd_notifyf(0, "READY=1\nSTATUS=Serving %s", app->model_name);
+    else
+        sd_notify(0, "READY=1\nSTATUS=Idle, the model is unloaded");
 }
 
 void supervisor_stopping(const struct app *app) {

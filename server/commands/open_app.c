@@ -156,6 +156,7 @@ enum status app_open(struct app *app, struct err *err) {
     config.draft_engine = app->draft_engine;
     config.on_events = bridge_on_events;
     config.on_failure = bridge_on_failure;
+    config.on_model = supervisor_model;
     config.arg = app;
     enum status status = open_kv_events(app, &config, err);
     if (!status) status = open_prefix_store(app, &config, err);

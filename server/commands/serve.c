@@ -234,6 +234,15 @@ static int serve(struct app *app, uint64_t started_ns) {
     return code;
 }
 
+/* Other processes keep their shards until this one ends. */
+static enum status check_unload(const struct options *options, struct err *err) {
+    if (options->drain.unload_s == 0 || !options->engine.peers) return STATUS_OK;
+    return err_set(
+        err, STATUS_USAGE, "unload-when-idle",
+        "--unload-when-idle does not work with ranks that are processes of mpirun; leave "
+        "it out");
+}
+
 /* Finds a port in use before the model is loaded. Sockets of a service manager are bound. */
 static enum status check_address(const struct app *app, struct err *err) {
     return app->n_sockets > 0 ? STATUS_OK : http_check_address(&app->options->http, err);
@@ -259,6 +268,7 @@ static int serve_first(struct options *options) {
     enum status status = auth_load(app, &err);
     if (!status) status = proxies_load(app, &err);
     if (!status) status = app_check_parsers(options, &err);
+    if (!status) status = check_unload(options, &err);
     if (!status) status = app_read_receipt_key(app, &err);
     if (!status) status = app_open_cassettes(app, &err);
     if (!status) status = supervisor_sockets(app, &err);

@@ -1,6 +1,7 @@
 /* The state of the process: liveness, readiness, metrics, version. */
 #include "server/endpoints/endpoints.h"
 #include "server/endpoints/exposition.h"
+#include "server/endpoints/live.h"
 #include "server/endpoints/metrics_view.h"
 #include "server/json/json.h"
 
@@ -32,10 +33,22 @@ static enum status readiness(struct app *app, struct err *err) {
     return STATUS_OK;
 }
 
+/* A server without its model is ready: the next request loads it. */
+static void answer_ready(const struct app *app, struct http_request *http) {
+    struct scheduler_stats stats;
+    struct buf body = {0};
+    scheduler_stats(app->scheduler, &stats);
+    buf_puts(&body, "{\"status\":\"ok\"");
+    if (stats.model != MODEL_LOADED)
+        buf_printf(&body, ",\"model\":\"%s\"", model_state_name(stats.model));
+    buf_puts(&body, "}");
+    respond_and_release(http, &body);
+}
+
 void health_ready(struct app *app, struct http_request *http) {
     struct err err;
     if (readiness(app, &err) == STATUS_OK) {
-        health_live(app, http);
+        answer_ready(app, http);
         return;
     }
     respond_error(app, http, &err, NULL);

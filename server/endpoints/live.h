@@ -33,4 +33,7 @@ void live_write(struct buf *out, const struct live_snapshot *snapshot, bool list
 double live_quantile(const struct histogram *histogram, const struct histogram_bounds *bounds,
                      double q);
 
+/* "loaded", "unloaded" or "loading". */
+const char *model_state_name(enum model_state state);
+
 #endif

@@ -24,7 +24,7 @@ struct shown {
     uint64_t answer_bytes;
     uint64_t computed_tokens; /* prompt tokens that were not in the prefix cache */
     double kv_usage, swap_usage;
-    double zero, one;
+    double zero, awake, asleep;
 };
 
 enum number { NUMBER_INT, NUMBER_COUNT, NUMBER_NS, NUMBER_REAL };
@@ -155,6 +155,12 @@ static const struct metric table[] = {
                NS_AT(stats.part_ns[PART_SAMPLE])),
     COUNTER_OF("penstock_step_part_seconds_total", NULL, "part", "commit",
                NS_AT(stats.part_ns[PART_COMMIT])),
+    COUNTER("penstock_model_unloads_total", "Times that an idle server gave its model back.",
+            AT(stats.unloads)),
+    COUNTER_OF("penstock_model_loads_total", "Loads of a model that was given back.", "result",
+               "loaded", AT(stats.loads)),
+    COUNTER_OF("penstock_model_loads_total", NULL, "result", "failed", AT(stats.failed_loads)),
+    COUNTER("penstock_model_load_seconds_total", "Time of these loads.", NS_AT(stats.load_ns)),
 
     COUNTER("process_cpu_seconds_total", "Processor time of all threads.", AT(process.cpu_s)),
     GAUGE("process_start_time_seconds", "When the process started, in seconds since 1970.",
@@ -164,10 +170,10 @@ static const struct metric table[] = {
     GAUGE("process_open_fds", "Open file descriptors.", AT(process.open_files)),
     GAUGE("process_max_fds", "Limit of open file descriptors.", AT(process.max_files)),
 
-    GAUGE_OF("vllm:engine_sleep_state", "Whether the engine is awake: always.", "sleep_state",
-             "awake", AT(one)),
+    GAUGE_OF("vllm:engine_sleep_state", "Are weights and cache in memory, or given back?",
+             "sleep_state", "awake", AT(awake)),
     GAUGE_OF("vllm:engine_sleep_state", NULL, "sleep_state", "weights_offloaded", AT(zero)),
-    GAUGE_OF("vllm:engine_sleep_state", NULL, "sleep_state", "discard_all", AT(zero)),
+    GAUGE_OF("vllm:engine_sleep_state", NULL, "sleep_state", "discard_all", AT(asleep)),
     GAUGE("vllm:num_requests_running", "Sequences that are being computed.", AT(stats.running)),
     GAUGE("vllm:num_requests_waiting", "Sequences that wait.", AT(stats.waiting)),
     GAUGE_OF("vllm:num_requests_waiting_by_reason",
@@ -474,7 +480,8 @@ void metrics_write(struct buf *out, bool openmetrics, const struct metrics_view 
                   .connections = view->connections,
                   .answer_bytes = view->answer_bytes,
                   .computed_tokens = stats->prompt_tokens - stats->cached_tokens,
-                  .one = 1,
+                  .awake = stats->model == MODEL_LOADED,
+                  .asleep = stats->model != MODEL_LOADED,
                   .kv_usage = windows > blocks ? windows : blocks,
                   .swap_usage = share(stats->host_blocks_used, stats->host_blocks_total)},
     };

@@ -87,11 +87,18 @@ static void write_sequences(struct buf *out, const struct live_snapshot *snapsho
     buf_puts(out, "]");
 }
 
+const char *model_state_name(enum model_state state) {
+    static const char *const names[] = {"loaded", "unloaded", "loading"};
+    assert(state >= MODEL_LOADED && state <= MODEL_LOADING);
+    return names[state];
+}
+
 void live_write(struct buf *out, const struct live_snapshot *snapshot, bool lists) {
     const struct scheduler_stats *stats = &snapshot->stats;
     buf_printf(out, "{\"running\":%d,\"waiting\":%d,\"swapped\":%d,\"preparing\":%d",
                stats->running, stats->waiting, stats->swapped, snapshot->preparing);
-    buf_printf(out, ",\"queued_tokens\":%d", stats->queued_tokens);
+    buf_printf(out, ",\"queued_tokens\":%d,\"model\":\"%s\"", stats->queued_tokens,
+               model_state_name(stats->model));
     write_blocks(out, snapshot);
     write_steps(out, snapshot);
     buf_printf(out, ",\"tokens\":{\"prompt\":%llu,\"cached\":%llu,\"generated\":%llu}",

@@ -40,6 +40,15 @@ static void err_late(struct err *err) {
     snprintf(err->code, sizeof err->code, "deadline_exceeded");
 }
 
+/* The reason may name a setting as the engine does. */
+static void err_unloaded(const struct app *app, struct err *err) {
+    struct buf message = {0};
+    scheduler_load_error(app->scheduler, err);
+    options_message(err->message, &message);
+    snprintf(err->message, sizeof err->message, "%s", message.data);
+    buf_free(&message);
+}
+
 static void fail(struct generation_job *job, enum finish finish) {
     struct app *app = job->app;
     assert(!job->err.status);
@@ -49,6 +58,8 @@ static void fail(struct generation_job *job, enum finish finish) {
         err_out_of_memory(&job->err);
     else if (finish == FINISH_TIMEOUT)
         err_late(&job->err);
+    else if (finish == FINISH_UNLOADED)
+        err_unloaded(app, &job->err);
     else if (finish == FINISH_STUCK)
         err_set(&job->err, STATUS_INVALID_REQUEST, job->request->grammar.field,
                 "No next token is allowed: 'allowed_token_ids', 'bad_words' or 'min_tokens' forbid "
@@ -224,7 +235,8 @@ static void returned(struct generation_job *job, const struct generation *g) {
 /* An answer of an API that reads is whole, or an error. */
 static bool is_failure(const struct generation_job *job, enum finish finish) {
     if (finish == FINISH_TIMEOUT) return job->api->reads != NULL;
-    return finish == FINISH_ERROR || finish == FINISH_STUCK || finish == FINISH_NO_MEMORY;
+    return finish == FINISH_ERROR || finish == FINISH_STUCK || finish == FINISH_NO_MEMORY ||
+           finish == FINISH_UNLOADED;
 }
 
 void job_event(const struct event *event) {

@@ -69,6 +69,7 @@ struct options {
         int delay_s;   /* seconds from SIGTERM until the port closes */
         int timeout_s; /* seconds after that for running requests */
         int idle_s;    /* the process ends after this time without requests; 0: never */
+        int unload_s;  /* weights and cache leave memory after this time without; 0: never */
     } drain;
     struct {
         const char *folder; /* of the journal of promises; NULL: nothing is kept */

@@ -266,6 +266,13 @@ static enum status check_required(struct options_parse *parse) {
     if (command->bit == COMMAND_VERIFY && options->n_arguments == 0)
         return err_set(parse->err, STATUS_USAGE, NULL,
                        "verify needs receipts: penstock verify RECEIPT... --model MODEL");
+    if (options->drain.unload_s > 0 && options->drain.idle_s > 0 &&
+        options->drain.unload_s >= options->drain.idle_s)
+        return err_set(
+            parse->err, STATUS_USAGE, "unload-when-idle",
+            "--unload-when-idle %d never happens with --exit-when-idle %d: give it fewer "
+            "seconds, or leave one out",
+            options->drain.unload_s, options->drain.idle_s);
     if (options->engine.model && *options->engine.model) return STATUS_OK;
     if (command->bit & NO_MODEL) return STATUS_OK;
     if (command->bit == COMMAND_SERVE && options->receipts.replay) return STATUS_OK;

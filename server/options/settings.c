@@ -44,6 +44,7 @@ void options_settle(struct options *options) {
     int itl_ms = options->stated.itl_target_ms;
     options->scheduler.itl_auto = itl_ms < 0;
     options->scheduler.itl_target_ns = itl_ms > 0 ? (uint64_t)itl_ms * 1000000 : 0;
+    options->scheduler.unload_after_ns = (uint64_t)options->drain.unload_s * 1000000000;
     options->http.request_timeout_ms = options->stated.request_timeout_s * 1000;
 }
 

@@ -282,6 +282,8 @@ const struct option option_table[] = {
      "limit of --state-dir; the answers that were finished first are deleted first"},
     {"exit-when-idle", "SECONDS", OPTION_INT, AT(drain.idle_s), "0", 0, 1 << 30, NULL, SERVE,
      "HTTP", "end after this time without requests, for socket activation; 0: never"},
+    {"unload-when-idle", "SECONDS", OPTION_INT, AT(drain.unload_s), "0", 0, 1 << 30, NULL, SERVE,
+     "HTTP", "free weights and cache after this time; the next request loads them; 0: never"},
 
     {"chat", NULL, OPTION_BOOL, AT(run.chat), "false", 0, 0, NULL, COMMAND_RUN, "Run",
      "hold a conversation, with the model's chat template"},

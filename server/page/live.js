@@ -40,13 +40,14 @@ function latency(name, { count, p50_ms, p99_ms }) {
   return count ? tile(name, `${short(p50_ms)} ms`, `p99 ${short(p99_ms)}`) : tile(name, "–");
 }
 
-function drawTiles({ running, waiting, swapped, preparing, queued_tokens, step, drafts, preemptions, refused, last_minute }) {
+function drawTiles({ running, waiting, swapped, preparing, queued_tokens, step, drafts, preemptions, refused, last_minute, model }) {
   view.tiles.replaceChildren(
     tile("Running", running), tile("Waiting", waiting, queued_tokens ? `${queued_tokens} tokens` : ""), tile("Swapped", swapped),
     tile("Preparing", preparing), tile("Rows of a step", short(step.rows ?? 0)),
     latency("First token, p50", last_minute.first_token), latency("Next token, p50", last_minute.inter_token),
     tile("Refused", refused), tile("Preempted", preemptions),
-    tile("Drafts accepted", drafts.verified ? `${((100 * drafts.accepted) / drafts.verified).toFixed(0)} %` : "–"));
+    tile("Drafts accepted", drafts.verified ? `${((100 * drafts.accepted) / drafts.verified).toFixed(0)} %` : "–"),
+    ...(model === "loaded" ? [] : [tile("Model", model)]));
 }
 
 function drawBlocks(blocks, host) {

@@ -223,7 +223,7 @@ static void load_rank(struct model *model, struct model_file *file, int rank, in
 
 static void unload(struct model *model) {
     struct backend *b = model->backend;
-    model_close(model);
+    model_unload(model);
     backend_close(b);
 }
 

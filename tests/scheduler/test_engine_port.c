@@ -87,6 +87,11 @@ bool engine_failed(const struct engine *engine, struct err *err) {
     return true;
 }
 
+bool engine_lost(const struct engine *engine) {
+    (void)engine;
+    return false;
+}
+
 int engine_host_blocks(const struct engine *engine, enum block_kind kind) {
     (void)engine;
     return kind == KV_WINDOW_BLOCKS ? 0 : HOST_BLOCKS;
@@ -131,6 +136,18 @@ void engine_swap_arrive(struct engine *engine) {
 void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *arg, int n) {
     note(engine, "parallel ");
     for (int i = 0; i < n; i++) fn(arg, i);
+}
+
+void engine_unload(struct engine *engine) {
+    note(engine, "unload ");
+}
+
+enum status engine_load(struct engine *engine, const struct engine_load_watch *watch,
+                        struct err *err) {
+    (void)err;
+    note(engine, "load ");
+    watch->progress(watch->arg, "weights", 1);
+    return STATUS_OK;
 }
 
 static void add(void *sum, int i) {
@@ -245,12 +262,35 @@ START_TEST(swapping_threads_and_failures_are_the_engine_s) {
 }
 END_TEST
 
+/* Both models are unloaded and loaded, the draft's after the other, and nothing is drafted of the
+ * lost cache. */
+START_TEST(a_draft_engine_is_unloaded_and_loaded_too) {
+    struct engine engine = {0}, draft = {.memory = {.n_blocks = 8, .block_size = 4}};
+    draft.memory.max_model_len = 16;
+    struct scheduler *scheduler = scheduler_on(&engine, &draft);
+    const int32_t prompt[3] = {1, 2, 3};
+    struct generation generation = {
+        .prompt = prompt, .n_prompt = 3, .n = 1, .max_tokens = 1, .prompt_logprobs = -1};
+    scheduler->unload_due = true;
+    ck_assert(!scheduler_step(scheduler));
+    ck_assert_str_eq(engine.calls, "unload ");
+    ck_assert_str_eq(draft.calls, "unload ");
+    ck_assert_int_eq(scheduler_submit(scheduler, &generation, NULL), STATUS_OK);
+    while (scheduler_step(scheduler)) {
+    }
+    ck_assert_str_eq(engine.calls, "unload load submit sample wait ");
+    ck_assert_str_eq(draft.calls, "unload load ");
+    scheduler_free(scheduler);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("scheduler_engine_port");
     TCase *core = tcase_create("core");
     tcase_add_test(core, a_step_is_submitted_sampled_and_waited_for);
     tcase_add_test(core, hidden_vectors_are_read_after_the_wait);
     tcase_add_test(core, a_draft_engine_runs_between_the_steps);
+    tcase_add_test(core, a_draft_engine_is_unloaded_and_loaded_too);
     tcase_add_test(core, swapping_threads_and_failures_are_the_engine_s);
     suite_add_tcase(suite, core);
     return suite_main(suite);

@@ -381,6 +381,15 @@ START_TEST(the_earlier_deadline_counts) {
 }
 END_TEST
 
+START_TEST(a_model_that_is_not_loaded_fails_the_request) {
+    submit("{\"prompt\":\"x\"}");
+    end(0, 0, FINISH_UNLOADED, true);
+    ck_assert_int_eq(job.err.status, STATUS_UNAVAILABLE);
+    ck_assert_str_eq(job.err.message, "Lower --max-num-seqs.");
+    job_clear(&job);
+}
+END_TEST
+
 START_TEST(a_refused_prompt_cancels_those_before_it) {
     make("{\"prompt\":[\"x\",\"y\",\"z\"]}");
     refused_submit = 2;
@@ -425,6 +434,7 @@ int main(void) {
         a_row_with_nothing_left_is_the_requests_own_fault,
         a_failed_device_is_named,
         the_earlier_deadline_counts,
+        a_model_that_is_not_loaded_fails_the_request,
         a_refused_prompt_cancels_those_before_it,
         a_listener_may_be_silent,
     };

@@ -71,6 +71,14 @@ START_TEST(the_scheduler_is_shown) {
     write_as(false);
     expect("\nvllm:engine_sleep_state" E "sleep_state=\"awake\"," M " 1\n");
     expect("\nvllm:engine_sleep_state" E "sleep_state=\"discard_all\"," M " 0\n");
+    stats.model = MODEL_LOADING;
+    stats.failed_loads = 3;
+    stats.load_ns = 1500000000;
+    write_as(false);
+    expect("\nvllm:engine_sleep_state" E "sleep_state=\"awake\"," M " 0\n");
+    expect("\nvllm:engine_sleep_state" E "sleep_state=\"discard_all\"," M " 1\n");
+    expect("\npenstock_model_loads_total{result=\"failed\"} 3\n");
+    expect("\npenstock_model_load_seconds_total 1.5\n");
     expect("\nvllm:num_requests_running" E M " 3\n");
     expect("\nvllm:num_requests_waiting" E M " 4\n");
     expect("\nvllm:num_requests_waiting_by_reason" E "reason=\"capacity\"," M " 4\n");
@@ -351,7 +359,7 @@ START_TEST(each_name_is_declared_once) {
             ck_assert_ptr_nonnull(strstr(out.data, line));
             declared++;
         }
-        ck_assert_int_eq(declared, 65); /* and one with a store */
+        ck_assert_int_eq(declared, 68); /* and one with a store */
         ck_assert_int_eq(out.data[out.length - 1], '\n');
     }
 }

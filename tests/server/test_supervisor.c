@@ -114,6 +114,23 @@ START_TEST(the_manager_hears_each_phase) {
 }
 END_TEST
 
+START_TEST(the_manager_hears_of_an_unloaded_model) {
+    struct err err;
+    supervisor_model(app, MODEL_UNLOADED, NULL);
+    ck_assert_str_eq(heard(), "STATUS=Idle, the model is unloaded");
+    scheduler.model = MODEL_UNLOADED;
+    supervisor_reloaded(app);
+    ck_assert_str_eq(heard(), "READY=1\nSTATUS=Idle, the model is unloaded");
+    supervisor_model(app, MODEL_LOADING, NULL);
+    ck_assert_str_eq(heard(), "STATUS=Loading the model again");
+    err_set(&err, STATUS_UNAVAILABLE, NULL, "lower {max-num-seqs}.");
+    supervisor_model(app, MODEL_UNLOADED, &err);
+    ck_assert_str_eq(heard(), "STATUS=Idle, the model is unloaded. lower --max-num-seqs.");
+    supervisor_model(app, MODEL_LOADED, NULL);
+    ck_assert_str_eq(heard(), "STATUS=Serving m");
+}
+END_TEST
+
 static void set_watchdog(const char *us) {
     char pid[16];
     snprintf(pid, sizeof pid, "%d", (int)getpid());
@@ -222,6 +239,7 @@ int main(void) {
     tcase_add_checked_fixture(manager_case, setup, teardown);
     tcase_add_checked_fixture(idle, setup, teardown);
     tcase_add_test(manager_case, the_manager_hears_each_phase);
+    tcase_add_test(manager_case, the_manager_hears_of_an_unloaded_model);
     tcase_add_test(manager_case, an_idle_engine_feeds_the_watchdog);
     tcase_add_test(manager_case, an_engine_without_steps_does_not);
     tcase_add_test(manager_case, sockets_are_taken_once);

@@ -76,6 +76,11 @@ void scheduler_stats(struct scheduler *scheduler, struct scheduler_stats *out) {
     *out = (struct scheduler_stats){0};
 }
 
+void scheduler_load_error(struct scheduler *scheduler, struct err *err) {
+    (void)scheduler;
+    err_set(err, STATUS_UNAVAILABLE, NULL, "Lower {max-num-seqs}.");
+}
+
 void scheduler_set_weights(struct scheduler *scheduler, const int *weights, int n) {
     (void)scheduler;
     (void)weights;

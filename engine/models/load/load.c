@@ -379,6 +379,8 @@ static enum status load_all(const struct loader *l) {
     if (!status) status = load_slopes(l);
     for (int i = 0; i < L && !status; i++) {
         status = load_tensors(l, &model->layers[i], i);
+        if (!status && settings->gives_up && atomic_load(settings->gives_up))
+            return err_set(l->err, STATUS_UNAVAILABLE, NULL, "The load was given up.");
         if (model->shard.rank == 0 && settings->progress)
             settings->progress(settings->progress_arg, "weights", (i + 1.0) / L);
     }
@@ -407,7 +409,24 @@ static void free_tensors(struct model *model, struct tensors *tensors, int layer
     }
 }
 
-void model_close(struct model *model) {
+/* The config and the limits of rows are not written: other threads may read them. */
+static void forget_loaded(struct model *model) {
+    struct model_activations *act = &model->act;
+    struct load_field fields[N_FIELDS];
+    activation_fields(act, model, fields);
+    for (int i = 0; i < N_FIELDS; i++) *fields[i].buffer = NULL;
+    model->backend = NULL;
+    model->ends = (struct tensors){0};
+    model->layers = NULL;
+    model->inv_freq = model->window_inv_freq = model->query_scale = NULL;
+    model->layer_scale = model->slopes = model->ones = NULL;
+    model->n_query_scales = model->n_ones = 0;
+    model->weight_bytes = 0;
+    model->kept = (struct mapping){0};
+    model->unreleased_bytes = 0;
+}
+
+void model_unload(struct model *model) {
     struct backend *b = model->backend;
     struct load_field fields[N_FIELDS];
     activation_fields(&model->act, model, fields);
@@ -418,9 +437,6 @@ void model_close(struct model *model) {
     for (int i = 0; model->layers && i < model->config.L; i++)
         free_tensors(model, &model->layers[i], i);
     mem_free(model->layers);
-    mem_free(model->adapters.ranks);
-    mem_free(model->adapters.parts);
-    mem_free(model->adapters.of_logit_rows);
     free_tensors(model, &model->ends, -1);
     mapping_close(&model->kept);
     mem_free(model->layer_scale);
@@ -434,5 +450,5 @@ void model_close(struct model *model) {
     if (model->slopes) b->memory->buffer_free(b, model->slopes, bytes);
     bytes = (size_t)model->n_query_scales * sizeof(float);
     if (model->query_scale) b->memory->buffer_free(b, model->query_scale, bytes);
-    memset(model, 0, sizeof *model);
+    forget_loaded(model);
 }

@@ -12,11 +12,14 @@
 
 #include "engine/models/model.h"
 
-/* Loads all weights and allocates the activation buffers. In `model`, only config, shard and
- * backend are set; the rest is zero. After a failure the caller still closes it. */
+/* Loads all weights and allocates the activation buffers. In `model`, only config, shard, backend
+ * and adapters are set; the rest is zero. After a failure the caller still unloads it. */
 enum status model_load(struct model *model, const struct weights *weights,
                        const struct engine_config *settings, struct err *err);
-void model_close(struct model *model);
+
+/* Frees the results of model_load, which other threads do not read. The rest stays: config, shard,
+ * limits of rows, adapters. The model may be loaded again with another backend. */
+void model_unload(struct model *model);
 
 /* Returns the bytes of all activation buffers for these numbers of rows and logit rows, for the
  * memory plan. */
