@@ -17,7 +17,7 @@ FOREIGN_FLAGS = {
     "args": "gdb", "build": "docker compose", "build-arg": "docker build", "now": "systemctl",
     "preset": "ctest",
     "policy": "vllm-router's", "worker-urls": "vllm-router's", "kv-event-model": "vllm-router's", "kv-event-block-size": "vllm-router's",
-    "bind-to": "mpirun's", "map-by": "mpirun's", "mca": "mpirun's",
+    "bind-to": "mpirun's", "map-by": "mpirun's", "enable-recovery": "mpirun's", "mca": "mpirun's",
     "maxmemory": "redis-server's", "maxmemory-policy": "redis-server's",
     "kv-event-source": "vllm-router's", "kv-event-replay-source": "vllm-router's",
 }

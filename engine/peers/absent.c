@@ -9,8 +9,8 @@ bool peers_started(void) {
     return n && atoi(n) > 1;
 }
 
-enum status peers_open(struct peers **out, int timeout_s, struct err *err) {
-    (void)timeout_s;
+enum status peers_open(struct peers **out, int timeout_s, int loss_code, struct err *err) {
+    (void)timeout_s, (void)loss_code;
     *out = NULL;
     if (!peers_started()) return STATUS_OK;
     return err_set(err, STATUS_USAGE, NULL,

@@ -22,6 +22,7 @@ struct peers {
     int rank, n, n_local;
     bool crowded; /* this machine has more ranks than processors */
     uint64_t timeout_ns;
+    int loss_code;   /* the exit code after a loss */
     MPI_Request end; /* above rank 0: the receipt of rank 0's exit code */
     bool ended;      /* it has arrived */
     int code;

@@ -162,7 +162,7 @@ static enum status start_mpi(struct err *err) {
                    "in several processes need: use Open MPI 4 or later");
 }
 
-enum status peers_open(struct peers **out, int timeout_s, struct err *err) {
+enum status peers_open(struct peers **out, int timeout_s, int loss_code, struct err *err) {
     int n = 0;
     *out = NULL;
     assert(timeout_s > 0);
@@ -177,7 +177,10 @@ enum status peers_open(struct peers **out, int timeout_s, struct err *err) {
                        MAX_PEERS);
     }
     struct peers *peers = mem_calloc(1, sizeof *peers);
-    *peers = (struct peers){.n = n, .timeout_ns = (uint64_t)timeout_s * 1000000000u, .stop = -1};
+    *peers = (struct peers){.n = n,
+                            .timeout_ns = (uint64_t)timeout_s * 1000000000u,
+                            .loss_code = loss_code,
+                            .stop = -1};
     MPI_Comm_rank(MPI_COMM_WORLD, &peers->rank);
     MPI_Comm_dup(MPI_COMM_WORLD, &peers->words);
     MPI_Comm_dup(MPI_COMM_WORLD, &peers->beats);

@@ -15,12 +15,14 @@
 
 struct peers;
 
-enum { MAX_PEERS = 64 };
+enum { MAX_PEERS = 64, PEERS_END_MS = 5000 };
 
-/* Joins the other processes and begins to watch them. Sets *out to NULL if this process is alone.
- * Fails with STATUS_USAGE if mpirun started several processes and this build lacks MPI, or if there
- * are more than MAX_PEERS. Call it once, on the main thread. */
-enum status peers_open(struct peers **out, int timeout_s, struct err *err);
+/* Joins the other processes and begins to watch them. If a call of MPI does not return after a
+ * loss, so that peers_close is not called within PEERS_END_MS, the process ends with `loss_code`.
+ * Sets *out to NULL if this process is alone. Fails with STATUS_USAGE if mpirun started several
+ * processes and this build lacks MPI, or if there are more than MAX_PEERS. Call it once, on the
+ * main thread. */
+enum status peers_open(struct peers **out, int timeout_s, int loss_code, struct err *err);
 
 /* Leaves. Rank 0 first sends its exit code to the others, whose peers_receive then fails. Waits for
  * all processes to leave, unless one is lost. NULL does nothing. */

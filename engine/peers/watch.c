@@ -8,6 +8,9 @@
  *           network is gone, or the process is stopped. A process that computes still sends beats.
  * Threads   The thread alone uses the communicator `beats` and the array `peer`. `lost` is an
  *           atomic flag; the reason and the callback are under the mutex.
+ * End       Open MPI may not return after a loss: over TCP it sends a message to mpirun and waits
+ *           for an answer, which does not arrive if mpirun ends all processes (its default). So
+ *           this thread waits for the process to end, and ends it if that takes too long.
  * Late      After a pause of this process itself, the beats wait in its sockets. So a late period
  *           counts as a sign of life of all peers. */
 #include <assert.h>
@@ -122,6 +125,15 @@ static bool sleep_watching(struct peers *peers) {
     return true;
 }
 
+/* After a loss, MPI may not return to the thread that called it. So the process gets some time to
+ * tell its clients, and ends if it is still there after that. */
+static void end_after_loss(struct peers *peers) {
+    struct pollfd stop = {.fd = peers->stop, .events = POLLIN};
+    if (!atomic_load(&peers->lost) || poll(&stop, 1, PEERS_END_MS) != 0) return;
+    log_line(LOG_ERROR, "MPI does not return after the loss of a rank, so the process ends.");
+    _exit(peers->loss_code);
+}
+
 static void *watch_main(void *arg) {
     struct peers *peers = arg;
     uint64_t last = now_ns();
@@ -131,6 +143,7 @@ static void *watch_main(void *arg) {
         watch_once(peers, now, now - last > late);
         last = now;
     }
+    end_after_loss(peers);
     return NULL;
 }
 

@@ -292,7 +292,8 @@ static int serve_first(struct options *options) {
 int command_serve(struct options *options) {
     struct peers *peers = NULL;
     struct err err;
-    if (peers_open(&peers, options->engine.rank_timeout_s, &err)) return print_error(&err);
+    if (peers_open(&peers, options->engine.rank_timeout_s, EXIT_DEVICE_FAILED, &err))
+        return print_error(&err);
     options->engine.peers = peers;
     int code = peers && peers_rank(peers) > 0 ? follow_rank(options) : serve_first(options);
     peers_close(peers, code);

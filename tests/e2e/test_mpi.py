@@ -24,6 +24,8 @@ LONG_FORM = os.environ.get("MPI_SOAK") == "1"
 COMPLETIONS = "/v1/completions"
 EXIT_DEVICE_FAILED = 3
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "vader,self"]
+# As between machines: TCP in place of shared memory, and mpirun lets rank 0 end by itself.
+NETWORK = [*MPIRUN[:-1], "tcp,self", "--enable-recovery"]
 # Shared by both servers of a comparison. Few blocks, so that sequences are preempted.
 COMMON = ["--max-num-seqs", "8", "--max-num-batched-tokens", "64"]
 SMALL = ["--kv-cache-memory", "1MiB", "--max-model-len", "256"]
@@ -47,14 +49,14 @@ def ranks_of(port):
 class Ranks(Server):
     """A server whose ranks are processes. `process` is mpirun."""
 
-    def __init__(self, n, *flags, model=MODEL, codes=None):
+    def __init__(self, n, *flags, model=MODEL, codes=None, mpirun=MPIRUN):
         """With `codes`, a folder, each rank is the child of a shell that writes its exit code there."""
         if not BINARY.exists():
             pytest.fail(f"{BINARY} was not built: there was no Open MPI, which docker/setup.sh test installs")
         self.n, self.codes = n, codes
         shell = ["sh", "-c", f'trap : TERM; "$0" "$@"; echo $? >{codes}/$OMPI_COMM_WORLD_RANK'] if codes else []
         super().__init__("--tensor-parallel-size", str(n), "--threads", "1", *flags, binary=BINARY, model=model,
-                         launcher=[*MPIRUN, "-n", str(n), *shell])
+                         launcher=[*mpirun, "-n", str(n), *shell])
 
     def wait_until_ready(self):
         super().wait_until_ready()
@@ -206,10 +208,10 @@ def check_lost(server, reason):
     assert re.search(f"ERROR Rank 1 of 2 is lost: {reason}", server.log.read().decode()), server.log_tail()
 
 
-@pytest.mark.parametrize("when", ["prefill", "decode", "idle"])
-def test_a_killed_rank_ends_the_server(ranks, even_model, tmp_path, when):
+@pytest.mark.parametrize("when, mpirun", [("prefill", MPIRUN), ("decode", MPIRUN), ("idle", MPIRUN), ("decode", NETWORK)])
+def test_a_killed_rank_ends_the_server(ranks, even_model, tmp_path, when, mpirun):
     """Each request ends with an error, wherever its sequence is."""
-    server = ranks(2, *COMMON, *SMALL, model=even_model, codes=tmp_path)
+    server = ranks(2, *COMMON, *SMALL, model=even_model, codes=tmp_path, mpirun=mpirun)
     asked = [{**STREAM, "seed": i, "n": 2} for i in range(3)]
     if when == "prefill":
         asked = [{**STREAM, "prompt": [4 + i * k % 251 for k in range(200)], "max_tokens": 1, "seed": i} for i in range(1, 400)]
