@@ -29,6 +29,7 @@ TOKENIZER = ["engine_hf_tokenizer", "engine_hf_tokenizer_broken", "text_vocabula
 SUITES = {
     "bench/command/": ["server_progress"],
     "config/": ["config_status", "config_log", "config_memory"],
+    "config/buf.c": ["config_buf", "config_memory"],
     "config/json": ["config_json", "config_json_names", "server_request", "server_request_refused"],
     "config/memory.c": ["config_memory", "config_memory_scope"],
     "config/name_index.c": ["engine_gguf", "engine_safetensors", "config_json_names"],

@@ -166,9 +166,10 @@ START_TEST(siblings_and_numbers_have_limits) {
 END_TEST
 
 START_TEST(halves_of_pairs_are_replaced) {
-    struct json *json = document_of("\"\\ud83d\\ue000|\\ud83d\\ud83d\\ude00|\\udc00\"");
+    struct json *json =
+        document_of("\"\\ud83d\\ue000|\\ud83d\\ud83d\\ude00|\\udc00|\\ud83d\\udc00\"");
     ck_assert_str_eq(json->string, "\xEF\xBF\xBD\xEE\x80\x80|\xEF\xBF\xBD\xF0\x9F\x98\x80|"
-                                   "\xEF\xBF\xBD");
+                                   "\xEF\xBF\xBD|\xF0\x9F\x90\x80");
     json_free(json);
 }
 END_TEST

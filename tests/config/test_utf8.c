@@ -47,6 +47,7 @@ START_TEST(invalid_characters_have_length_0) {
                  "a",
                  3);
     ck_assert_uint_eq(utf8_valid_prefix("a\xC3\xA9\xFFz", 5), 3);
+    ck_assert_uint_eq(utf8_valid_prefix("a\xC3\xA9", 2), 1);
     ck_assert_uint_eq(utf8_character("", 0), 0);
 }
 END_TEST
