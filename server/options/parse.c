@@ -238,6 +238,21 @@ static enum status apply_one(struct options_parse *parse, int index) {
     return status;
 }
 
+/* Refuses options of a server that exclude one another. */
+static enum status check_together(const struct options *options, struct err *err) {
+    const int unload_s = options->drain.unload_s, idle_s = options->drain.idle_s;
+    if (unload_s > 0 && idle_s > 0 && unload_s >= idle_s)
+        return err_set(err, STATUS_USAGE, "unload-when-idle",
+                       "--unload-when-idle %d never happens with --exit-when-idle %d: give it "
+                       "fewer seconds, or leave one out",
+                       unload_s, idle_s);
+    if (options->receipts.record && options->state.folder)
+        return err_set(err, STATUS_USAGE, "record",
+                       "--record does not work with --state-dir: a promise would be recorded as a "
+                       "stream, whatever its client gets; leave one out");
+    return STATUS_OK;
+}
+
 /* Are a model, if the command needs one, and a batch's files given? */
 static enum status check_required(struct options_parse *parse) {
     struct options *options = parse->options;
@@ -266,13 +281,7 @@ static enum status check_required(struct options_parse *parse) {
     if (command->bit == COMMAND_VERIFY && options->n_arguments == 0)
         return err_set(parse->err, STATUS_USAGE, NULL,
                        "verify needs receipts: penstock verify RECEIPT... --model MODEL");
-    if (options->drain.unload_s > 0 && options->drain.idle_s > 0 &&
-        options->drain.unload_s >= options->drain.idle_s)
-        return err_set(
-            parse->err, STATUS_USAGE, "unload-when-idle",
-            "--unload-when-idle %d never happens with --exit-when-idle %d: give it fewer "
-            "seconds, or leave one out",
-            options->drain.unload_s, options->drain.idle_s);
+    if (check_together(options, parse->err)) return STATUS_USAGE;
     if (options->engine.model && *options->engine.model) return STATUS_OK;
     if (command->bit & NO_MODEL) return STATUS_OK;
     if (command->bit == COMMAND_SERVE && options->receipts.replay) return STATUS_OK;

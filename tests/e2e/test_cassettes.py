@@ -150,7 +150,8 @@ def test_records_have_receipts_that_hold(recorded, tmp_path):
     (["--replay", "/nowhere.jsonl"], "No such file"),
     (["--model", MODEL, "--record", "/nowhere/x.jsonl"], "No such file"),
     (["--replay", "/dev/null", "--api-key", "k"], "--api-key needs a model"),
-    (["--replay", "/dev/null", "--record", "FILE"], "--record needs a model")])
+    (["--replay", "/dev/null", "--record", "FILE"], "--record needs a model"),
+    (["--model", MODEL, "--record", "FILE", "--state-dir", "/tmp"], "--record does not work with --state-dir")])
 def test_wrong_cassettes_are_named(flags, text, tmp_path):
     broken = tmp_path / "broken.jsonl"
     broken.write_text("not a record\n")
