@@ -456,19 +456,62 @@ START_TEST(equal_prompts_wait_for_the_first) {
 }
 END_TEST
 
-/* All beams of a search are preempted together, even if the blocks of one would be enough. */
-START_TEST(a_search_is_preempted_whole) {
-    begin(6, 8, 32, 8, false);
-    struct sequence *urgent = run(8, 8, -1);
-    sequence_append(urgent, 5);
-    struct sequence *beam[2] = {make_search(5, 0, 1, -1, 2)};
+/* Makes a search with two beams, each with a prompt of 5 tokens and one more. */
+static void make_two_beams(struct sequence *beam[2]) {
+    beam[0] = make_search(5, 0, 1, -1, 2);
     beam[1] = &beam[0]->request->sequence[1];
     beam[1]->kv.table = table[MAX - 1];
     sequence_append(beam[0], 5);
     beam[1]->n_tokens = beam[0]->n_tokens;
     beam[0]->request->beams->n_live = 2;
     beam[0]->request->beams->at[1] = 1;
+}
+
+static void run_two_beams(struct sequence *beam[2]) {
+    make_two_beams(beam);
     for (int i = 0; i < 2; i++) run_more(beam[i], 5);
+}
+
+/* A search that was preempted waits until there are blocks for both beams, two for each. */
+START_TEST(a_search_waits_for_the_blocks_of_all_beams) {
+    for (int n_blocks = 3; n_blocks <= 4; n_blocks++) {
+        struct sequence *beam[2];
+        begin(n_blocks, 8, 32, 8, false);
+        make_two_beams(beam);
+        for (int i = 0; i < 2; i++) {
+            beam[i]->state = SEQUENCE_WAITING;
+            sequence_enqueue(&waiting, beam[i]);
+        }
+        plan_make(&plan, &view);
+        ck_assert_int_eq(rows_of(beam[0]), n_blocks == 4 ? 6 : -1);
+        end();
+    }
+}
+END_TEST
+
+/* A step with room for one row gives none to a search of two beams. */
+START_TEST(beams_of_a_search_get_rows_together) {
+    struct sequence *beam[2];
+    begin(16, 8, 1, 8, false);
+    run_two_beams(beam);
+    for (int room = 1; room <= 2; room++) {
+        view.max_rows = view.mixed_rows = room;
+        plan_make(&plan, &view);
+        ck_assert_int_eq(rows_of(beam[0]), room == 2);
+        ck_assert_int_eq(rows_of(beam[1]), room == 2);
+        ck_assert_int_eq(plan.rows, room == 2 ? 2 : 0);
+    }
+    end();
+}
+END_TEST
+
+/* All beams of a search are preempted together, even if the blocks of one would be enough. */
+START_TEST(a_search_is_preempted_whole) {
+    struct sequence *beam[2];
+    begin(6, 8, 32, 8, false);
+    struct sequence *urgent = run(8, 8, -1);
+    sequence_append(urgent, 5);
+    run_two_beams(beam);
     ck_assert_int_eq(block_pool_available(&pool), 0);
     plan_make(&plan, &view);
     ck_assert_int_eq(rows_of(urgent), 1);
@@ -584,6 +627,8 @@ int main(void) {
     tcase_add_test(core, whole_prompts_get_all_their_rows_or_none);
     tcase_add_test(core, equal_prompts_wait_for_the_first);
     tcase_add_test(core, a_search_is_preempted_whole);
+    tcase_add_test(core, a_search_waits_for_the_blocks_of_all_beams);
+    tcase_add_test(core, beams_of_a_search_get_rows_together);
     tcase_add_test(core, a_plan_moves_nothing_and_repeats);
     tcase_add_test(core, the_share_with_the_least_service_is_next);
     tcase_add_test(core, admitted_prompts_take_turns);
