@@ -256,11 +256,12 @@ void adapters_busy(struct adapters *adapters, struct buf *running, struct buf *w
 /* ---- opening -------------------------------------------------------------------------------- */
 
 /* An adapter of --lora: "NAME=PATH". */
-struct pair {
+struct adapter_path {
     char name[128], path[sizeof((struct api_adapter *)0)->root];
 };
 
-static enum status read_pair(const char *text, size_t length, struct pair *out, struct err *err) {
+static enum status read_pair(const char *text, size_t length, struct adapter_path *out,
+                             struct err *err) {
     const char *equals = memchr(text, '=', length);
     size_t n = equals ? (size_t)(equals - text) : 0;
     if (n == 0 || n >= sizeof out->name || length - n - 1 == 0 ||
@@ -272,14 +273,14 @@ static enum status read_pair(const char *text, size_t length, struct pair *out, 
     return STATUS_OK;
 }
 
-static enum status name_cause(const struct pair *pair, struct err *err) {
+static enum status name_cause(const struct adapter_path *pair, struct err *err) {
     struct err cause = *err;
     return err_set(err, STATUS_USAGE, "lora", "--lora %s: %s", pair->name, cause.message);
 }
 
 static enum status load_stated(struct adapters *adapters, const char *text, size_t length,
                                struct err *err) {
-    struct pair pair;
+    struct adapter_path pair;
     if (read_pair(text, length, &pair, err)) return err->status;
     if (adapters_load(adapters, pair.name, pair.path, false, err) == STATUS_OK) return STATUS_OK;
     return name_cause(&pair, err);
@@ -291,8 +292,8 @@ enum { MAX_STAGED = 64 };
 
 struct adapter_change {
     int n, n_gone;
-    struct served_adapter *staged[MAX_STAGED];             /* [n] in memory and not listed */
-    char gone[MAX_STAGED][sizeof((struct pair *)0)->name]; /* [n_gone] to be unloaded */
+    struct served_adapter *staged[MAX_STAGED]; /* [n] in memory and not listed */
+    char gone[MAX_STAGED][sizeof((struct adapter_path *)0)->name]; /* [n_gone] to be unloaded */
 };
 
 /* Is the text one of the list's pairs? With `only_name`, do the first n bytes and '=' begin one? */
@@ -306,7 +307,7 @@ static bool list_has(const char *list, const char *text, size_t n, bool only_nam
 }
 
 /* Loads an adapter that is not listed; the change holds it like a request. */
-static enum status stage(struct adapters *adapters, const struct pair *pair,
+static enum status stage(struct adapters *adapters, const struct adapter_path *pair,
                          struct adapter_change *change, struct err *err) {
     struct served_adapter *adapter;
     for (int i = 0; i < change->n; i++)
@@ -328,7 +329,7 @@ static enum status stage(struct adapters *adapters, const struct pair *pair,
 /* Notes the names that a list has lost. */
 static enum status note_gone(const char *before, const char *after, struct adapter_change *change,
                              struct err *err) {
-    struct pair pair;
+    struct adapter_path pair;
     for (size_t n; before && *before; before += n + (before[n] == ',')) {
         n = strcspn(before, ",");
         if (n == 0) continue;
@@ -344,7 +345,7 @@ static enum status note_gone(const char *before, const char *after, struct adapt
 
 enum status adapters_stage(struct adapters *adapters, const char *before, const char *after,
                            struct adapter_change **out, struct err *err) {
-    struct pair pair;
+    struct adapter_path pair;
     if (!adapters && !before && !after) return STATUS_OK;
     if (!adapters)
         return err_set(err, STATUS_USAGE, "lora",

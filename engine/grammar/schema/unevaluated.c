@@ -26,17 +26,17 @@ enum fact_kind {
     FACT_CONTAINS, /* evaluated: items that match the schema */
 };
 
-struct fact {
+struct way_fact {
     enum fact_kind kind;
     const struct json *node;
-    const struct fact *before;
+    const struct way_fact *before;
 };
 
 /* One way in which schemas match, and what they evaluate in it. */
 struct way {
-    const struct fact *last; /* NULL: none */
-    int prefix;              /* evaluated first items */
-    bool is_all;             /* every member is evaluated */
+    const struct way_fact *last; /* NULL: none */
+    int prefix;                  /* evaluated first items */
+    bool is_all;                 /* every member is evaluated */
 };
 
 struct ways {
@@ -66,9 +66,9 @@ static const struct ways one_way = {.n = 1};
 
 static void add_fact(struct evaluation *e, struct way *way, enum fact_kind kind,
                      const struct json *node) {
-    struct fact *fact = builder_alloc(e->r->b, sizeof *fact);
+    struct way_fact *fact = builder_alloc(e->r->b, sizeof *fact);
     if (!fact) return;
-    *fact = (struct fact){kind, node, way->last};
+    *fact = (struct way_fact){kind, node, way->last};
     way->last = fact;
 }
 
@@ -86,7 +86,7 @@ static void add_way(struct evaluation *e, struct ways *ways, const struct way *w
 }
 
 /* Appends facts in their order. */
-static void add_facts(struct evaluation *e, struct way *way, const struct fact *last) {
+static void add_facts(struct evaluation *e, struct way *way, const struct way_fact *last) {
     if (!last) return;
     add_facts(e, way, last->before);
     add_fact(e, way, last->kind, last->node);
@@ -115,7 +115,7 @@ static void multiply(struct evaluation *e, struct ways *ways, const struct ways 
 static bool is_silent(const struct ways *ways) {
     for (int i = 0; i < ways->n; i++) {
         if (ways->list[i].is_all || ways->list[i].prefix > 0) return false;
-        for (const struct fact *fact = ways->list[i].last; fact; fact = fact->before)
+        for (const struct way_fact *fact = ways->list[i].last; fact; fact = fact->before)
             if (fact->kind >= FACT_NAMES) return false;
     }
     return true;
@@ -242,7 +242,7 @@ static void collect(struct evaluation *e, struct ways *ways, const struct json *
 
 /* Iterates over the facts of a kind, the last one first. */
 #define facts_each(fact, way, which)                                                               \
-    for (const struct fact *fact = (way)->last; fact; fact = fact->before)                         \
+    for (const struct way_fact *fact = (way)->last; fact; fact = fact->before)                     \
         if (fact->kind == (which))
 
 static void make_conditions(struct evaluation *e, struct json *made, const struct way *way) {
