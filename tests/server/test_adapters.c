@@ -1,5 +1,5 @@
-/* The registry of adapters, with a stand-in for the engine: a number belongs to an adapter until its
- * last request has ended, whatever is loaded or unloaded meanwhile. */
+/* The registry of adapters, with a stand-in for the engine: a number belongs to an adapter until
+ * its last request has ended, whatever is loaded or unloaded meanwhile. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
