@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs only the missing packages, with apt. `setup.sh` is for building; `setup.sh test`, `setup.sh packages`,
-# `setup.sh fuzz`, `setup.sh format`, `setup.sh browser` and `setup.sh clients` add packages for these. If nothing is missing,
-# it takes some hundredths of a second.
+# `setup.sh fuzz`, `setup.sh format`, `setup.sh browser`, `setup.sh clients` and `setup.sh cuda` add packages for these. If
+# nothing is missing, it takes some hundredths of a second.
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config git curl ca-certificates
@@ -19,9 +19,10 @@ for need in "$@"; do
     format) packages="$packages clang-format" ;;
     browser) packages="$packages chromium fonts-dejavu-core" ;;
     packages) packages="$packages make binutils man-db groff-base systemd bash-completion zsh fish dpkg-dev file" ;;
-    packages_soak) packages="$packages lintian debootstrap" ;;
+    packages_soak) packages="$packages lintian debootstrap buildah" ;;
+    cuda) packages="$packages g++" ;;
     clients) packages="$packages nginx-light haproxy apache2-utils wrk" ;;
-    *) echo "setup.sh: unknown set \"$need\"; the sets are test, packages, packages_soak, fuzz, format, browser and clients" >&2; exit 2 ;;
+    *) echo "setup.sh: unknown set \"$need\"; the sets are test, packages, packages_soak, fuzz, format, browser, clients and cuda" >&2; exit 2 ;;
     esac
 done
 

@@ -130,7 +130,7 @@ packages() {
 }
 
 # Lintian, the same bytes twice, a bare Debian in which the package is installed, upgraded and purged, the wheel in a fresh
-# environment, two releases, and alerts that fire by faults. Needs root. Like `make package`, it has a build without CUDA.
+# environment, both images, two releases, and alerts that fire by faults. Needs root. Like `make package`, it has a build without CUDA.
 packages_soak() {
     docker/setup.sh packages packages_soak
     PENSTOCK_CUDA=OFF docker/build.sh cpu "$jobs" installed
@@ -289,7 +289,7 @@ for stage in ${*:-tidy release asan tsan chaos schemas packages e2e}; do
     tsan) say "tsan: suites with threads, with the thread sanitizer" ;;
     chaos) say "chaos: ${CHAOS_MINUTES:-3} minutes of hostile requests beside valid ones, with sanitizers" ;;
     schemas) say "schemas: JSON Schema's test suite, pydantic's schemas, random ones" ;;
-    packages) say "packages: make install, man pages, completion in three shells, units" ;;
+    packages) say "packages: make install, man pages, completion in three shells, units, Dockerfiles" ;;
     e2e) say "e2e: the program, over HTTP" ;;
     browser) say "browser: the web page in headless Chromium" ;;
     clients) say "clients: the program and what others made for such servers" ;;
@@ -302,7 +302,7 @@ for stage in ${*:-tidy release asan tsan chaos schemas packages e2e}; do
     ranks) say "ranks: ranks in several processes, with more requests" ;;
     schemas_soak) say "schemas_soak: 100,000 random schemas of other seeds" ;;
     openapi_soak) say "openapi_soak: ${OPENAPI_EXAMPLES:-2000} random requests to each path of /openapi.json" ;;
-    packages_soak) say "packages_soak: lintian, the package in a bare Debian, the wheel, two releases, alerts by faults" ;;
+    packages_soak) say "packages_soak: lintian, the package in a bare Debian, the wheel, the images, two releases, alerts by faults" ;;
     restarts) say "restarts: ${SOAK_MINUTES:-30} minutes of clients behind a proxy while a server is restarted" ;;
     conversations) say "conversations: 41 behind vllm-router return to the blocks of their beginning" ;;
     kills) say "kills: servers with promises and with a prefix store are killed ${PENSTOCK_KILLS:-200} times" ;;

@@ -14,7 +14,7 @@ import compatibility  # noqa: E402
 # Names in the docs that are not in this tree, each with its owner: flags of other programs, and words with an
 # underscore. An entry that is no longer used is a finding.
 FOREIGN_FLAGS = {
-    "args": "gdb", "build": "docker compose", "build-arg": "docker build", "now": "systemctl",
+    "args": "gdb", "build": "docker compose", "gpus": "docker run", "user": "docker run", "read-only": "docker run", "now": "systemctl",
     "preset": "ctest",
     "policy": "vllm-router's", "worker-urls": "vllm-router's", "kv-event-model": "vllm-router's", "kv-event-block-size": "vllm-router's",
     "bind-to": "mpirun's", "map-by": "mpirun's", "enable-recovery": "mpirun's", "mca": "mpirun's",

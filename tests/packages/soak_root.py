@@ -4,20 +4,20 @@ It needs root, for chroot. The root folder is made once by debootstrap, in build
 """
 import hashlib
 import os
-import pathlib
 import re
 import shutil
 import subprocess
 import sys
 
 import pytest
+from bare import BASE, Root, make_base
 from conftest import BUILD, ROOT, run, serving, stream
 
 sys.path += [str(ROOT / "tests")]
 from e2e.conftest import free_port  # noqa: E402
 from e2e.hub import Hub  # noqa: E402
 
-BASE, MODEL = ROOT / "build/packages/base", ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def test_lintian_finds_nothing(deb):
@@ -33,51 +33,11 @@ def test_the_same_sources_give_the_same_bytes(deb, tmp_path):
 # ---- a root folder ---------------------------------------------------------------------------------------------
 
 
-def make_base():
-    """A bare Debian with this machine's way to the registries."""
-    half = BASE.with_name("half_base")
-    shutil.rmtree(half, ignore_errors=True)
-    half.parent.mkdir(parents=True, exist_ok=True)
-    mirrors = run("apt-get", "indextargets", "--format", "$(REPO_URI)", "Codename: bookworm", "Created-By: Packages").split()
-    run("debootstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", half, (mirrors or ["http://deb.debian.org/debian"])[0])
-    for name in ("sources.list", "sources.list.d"):
-        source, target = pathlib.Path("/etc/apt", name), half / "etc/apt" / name
-        if source.is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True, ignore=lambda _, names: [n for n in names if "debian" not in n])
-        elif source.is_file():
-            shutil.copy(source, target)
-    (half / "etc/apt/apt.conf.d/99host").write_text(run("apt-config", "dump", "Acquire"))
-    for name in ("resolv.conf", "hosts", "ssl/certs/ca-certificates.crt"):
-        shutil.copy(pathlib.Path("/etc", name).resolve(), half / "etc" / name)
-    half.rename(BASE)
-
-
-class Root:
-    """A copy of the base in which commands run."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        run("cp", "-a", BASE, folder)
-
-    def command(self, *words, user="root"):
-        """A command that runs a line of shell in the folder."""
-        inside = ('mount --make-rprivate /; mount -t proc proc "$0/proc"; mount --rbind /dev "$0/dev"; exec chroot --userspec="$1" "$0" env -i '
-                  'PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive sh -c "$2"')
-        return ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "sh", "-ec", inside, str(self.folder), user, " ".join(words)]
-
-    def run(self, *words, user="root"):
-        return run(*self.command(*words, user=user))
-
-    def install(self, deb):
-        shutil.copy(deb, self.folder / "tmp")
-        self.run("apt-get", "-qy", "install", "--no-install-recommends", f"/tmp/{deb.name}")
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    if not BASE.exists():
-        make_base()
+    make_base()
     folder = tmp_path_factory.mktemp("machine") / "root"
+    run("cp", "-a", BASE, folder)
     yield Root(folder)
     shutil.rmtree(folder)
 
