@@ -57,7 +57,7 @@ struct engine {
     /* or the device: */
     struct device_sampler *device_sampler;
     struct change_lists *changes;
-    int32_t *pending; /* device memory [max_logit_rows]: ids of pending tokens by logit row */
+    int32_t *pending; /* device memory [max_sampled_rows]: ids of pending tokens by logit row */
 };
 
 /* Bytes of R rows of logits. */
@@ -71,9 +71,15 @@ static inline size_t hidden_bytes(const struct engine *engine) {
     return (size_t)model->act.max_logit_rows * (size_t)model->config.K_embedding * sizeof(float);
 }
 
+/* The maximum number of rows of a pass that are sampled. An encoder has none, but a sampler needs
+ * room for one. */
+static inline int max_sampled_rows(const struct engine *engine) {
+    return engine->model.config.is_encoder ? 1 : engine->model.act.max_logit_rows;
+}
+
 /* The maximum number of samples of a pass. */
 static inline int max_samples(const struct engine *engine) {
-    return engine->model.act.max_logit_rows + MAX_SHARED_SAMPLES;
+    return max_sampled_rows(engine) + MAX_SHARED_SAMPLES;
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */

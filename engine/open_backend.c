@@ -20,6 +20,7 @@ static enum status check_one_grid(const struct opening *o, struct err *err) {
         {config->kv_dtype == KV_DTYPE_FP8, "{kv-cache-dtype} fp8",
          "it reads 16-bit keys and values"},
         {config->allow_batch_variant_gemm, "{no-deterministic}", "its products are not cuBLAS's"},
+        {o->engine->model.config.is_encoder, "an encoder", "it is for decode steps"},
     };
     for (size_t i = 0; i < sizeof others / sizeof *others && config->persistent_step; i++)
         if (others[i].given)
@@ -88,9 +89,6 @@ enum status settings_check(struct opening *o, struct err *err) {
     if (config->wgmma && !cuda)
         return err_set(err, STATUS_USAGE, "wgmma",
                        "{wgmma} is for products on a GPU; give {device} cuda, or leave it out");
-    if (is_encoder && cuda)
-        return err_set(err, STATUS_USAGE, "device",
-                       "an encoder is computed on the CPU only; give {device} cpu");
     if (is_encoder && (config->drafts_for || config->drafter))
         return err_set(err, STATUS_USAGE, "speculative-config",
                        "an encoder gives no text, so there is nothing to draft: leave out "
@@ -133,9 +131,9 @@ enum status settings_check(struct opening *o, struct err *err) {
 
 /* Returns the maximum number of rows of a step that a CUDA graph may record: all its rows may be
  * logit rows. 0: no graphs. With several ranks there are none, because graphs do not support the
- * exchange between devices yet. */
-static int graph_rows(const struct engine_config *config) {
-    if (config->enforce_eager || config->ranks > 1) return 0;
+ * exchange between devices yet. An encoder has no rows of logits. */
+static int graph_rows(const struct engine_config *config, bool is_encoder) {
+    if (config->enforce_eager || config->ranks > 1 || is_encoder) return 0;
     return min_int(config->max_num_batched_tokens, config->max_logit_rows);
 }
 
@@ -165,9 +163,10 @@ struct backend_config backend_plan(const struct engine *engine,
         .allow_batch_variant_gemm = config->allow_batch_variant_gemm,
         .wgmma = config->wgmma,
         .persistent_step = config->persistent_step,
-        .graph_rows = graph_rows(config),
+        .graph_rows = graph_rows(config, m.is_encoder),
         .graphs = config->max_graphs,
         .max_adapter_rank = config->max_adapters > 0 ? config->max_adapter_rank : 0,
+        .both_ways = m.is_encoder,
     };
     wanted.n_windows = model_windows(&m, wanted.windows);
     return wanted;

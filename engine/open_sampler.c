@@ -8,7 +8,7 @@
 #define FEWER_SEQUENCES "lower {max-num-seqs}"
 
 static size_t pending_bytes(const struct engine *engine) {
-    return (size_t)engine->model.act.max_logit_rows * sizeof *engine->pending;
+    return (size_t)max_sampled_rows(engine) * sizeof *engine->pending;
 }
 
 static size_t results_bytes(const struct engine *engine) {
@@ -18,7 +18,7 @@ static size_t results_bytes(const struct engine *engine) {
 /* One slot per logit row: drafts have separate slots. */
 static enum status open_device_sampler(struct engine *engine, struct err *err) {
     struct backend *b = engine->backend;
-    int rows = engine->model.act.max_logit_rows;
+    int rows = max_sampled_rows(engine);
     size_t slots = (size_t)rows * sampling_slot_bytes(engine->model.config.V);
     void *pending;
     enum status status =
@@ -40,7 +40,7 @@ enum status sampler_open(struct opening *o, struct err *err) {
     const struct engine_config *config = &o->config;
     struct backend *b = engine->backend;
     bool on_device = b->sampler && !config->host_samples;
-    int rows = engine->model.act.max_logit_rows, sequences = config->max_num_seqs;
+    int rows = max_sampled_rows(engine), sequences = config->max_num_seqs;
     /* the maximum number that samples in one step */
     if (sequences <= 0 || sequences > rows) sequences = rows;
     void *results;
@@ -63,7 +63,7 @@ enum status sampler_open(struct opening *o, struct err *err) {
 
 void sampler_close(struct engine *engine) {
     struct backend *b = engine->backend;
-    int rows = engine->model.act.max_logit_rows;
+    int rows = max_sampled_rows(engine);
     host_sampler_free(engine->host_sampler);
     change_lists_free(engine->changes);
     if (engine->device_sampler) b->sampler->sampler_free(b, engine->device_sampler);

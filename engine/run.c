@@ -155,7 +155,8 @@ static float *fetch_logits(struct engine *engine) {
     int i = newest(engine);
     if (b->host_memory) return a->logits;
     if (!engine->host_logits && !engine_failed(engine, NULL)) {
-        engine->host_logits = b->memory->host_new(b, logits_bytes(engine, a->max_logit_rows));
+        size_t room = logits_bytes(engine, max_sampled_rows(engine));
+        engine->host_logits = b->memory->host_new(b, room);
         engine->lacks_memory = !engine->host_logits;
     }
     if (engine->host_logits) {

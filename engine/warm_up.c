@@ -8,7 +8,7 @@
  * the second time. Each takes milliseconds, and a request would wait. So the engine runs steps
  * before the first request: prompts, from the longest step down by halves, which use the products
  * of all sizes; then, twice each, the decode steps that the backend records (recorded_shape). Each
- * step samples one token.
+ * step samples one token, and with an encoder it reads a hidden vector.
  *
  * Rows have no slot, so they write neither keys nor values. They attend to the cache's initial
  * zeros, and their results are dropped. All sequences share one block table.
@@ -41,19 +41,22 @@ static void warm_step_open(struct warm_step *w, const struct engine *engine) {
     }
 }
 
-/* Runs the step to its end, and samples greedily from its first row of logits. */
+/* Runs the step to its end, and samples greedily from its first row of logits if it has one. */
 static void run(struct engine *engine, const struct warm_step *w) {
     const struct sampling greedy = SAMPLING_GREEDY;
     const struct sample sample = {.sampling = &greedy, .history = w->arrays.token, .n_prompt = 1};
     struct step step = w->step;
     step.samples = &sample;
-    step.n_samples = 1;
+    if (engine->model.config.is_encoder)
+        step.n_hidden = step.R;
+    else
+        step.n_samples = 1;
     engine_submit(engine, &step);
-    engine_sample(engine, &sample, 1);
+    engine_sample(engine, &sample, step.n_samples);
     engine_wait(engine);
 }
 
-/* Runs n rows of one sequence; the last row wants logits. */
+/* Runs n rows of one sequence; the last row is read. */
 static void run_prompt(struct engine *engine, struct warm_step *w, int n) {
     assert(n > 0);
     w->step.M = n;

@@ -133,6 +133,9 @@ struct backend_config {
     /* CUDA: run a decode step as one cooperative grid if the grid supports all of its ops. Opening
      * fails on a device without cooperative grids and in a group. */
     bool persistent_step;
+    /* CUDA: all calls of attention see both ways, and rows may have token types. No step is a
+     * graph: graph_rows is 0 */
+    bool both_ways;
 };
 
 /* Backends that compute one model together (tensor parallelism: Shoeybi et al. 2019). Each rank has

@@ -192,10 +192,10 @@ struct attention {
                     Window and heads are in backend_config's list */
     const float *sinks; /* [H] an extra score per head with value 0 (Xiao et al. 2024); NULL: off */
     /* Encoders: a row also sees the rows after it, as many as before it if there is a window. All
-     * positions of each sequence are then rows of the step. Only the CPU backend has it */
+     * positions of each sequence are then rows of the step. Equals backend_config's on CUDA */
     bool both_ways;
     /* [H] ALiBi (Press et al. 2022): slope * distance of the two positions is subtracted from a
-     * head's scores before the cap; NULL: nothing. Only the CPU backend has it */
+     * head's scores before the cap; NULL: nothing */
     const float *slopes;
     /* [M][H][D] y is multiplied by the sigmoids of these numbers (Qiu et al. 2025); NULL: by
      * nothing. Only the CPU backend has it */
@@ -308,10 +308,10 @@ struct embedding {
     float scale;                    /* factor of the token's row */
     const struct matrix *positions; /* [positions][K], learned; row `position` is added to the
                                        scaled row of the token; NULL: nothing is added */
-    /* Only on the CPU backend: */
-    const struct matrix
-        *types; /* [types][K]; row `type` is added before the position; NULL: nothing */
-    const struct norm *norm; /* of the sum; NULL: no norm */
+    /* [types][K]; row `type` is added before the position; NULL: nothing. On CUDA for backends that
+     * see both ways */
+    const struct matrix *types;
+    const struct norm *norm; /* of the sum; NULL: no norm. It excludes rows that y contains */
 };
 
 /* The end of a pass: y = logits(norm(x)). */

@@ -27,7 +27,7 @@ struct step {
     /* [M] the number of each row's adapter, 0: the base model; NULL: all are 0. Only the CPU
      * backend has adapters */
     const int32_t *adapter;
-    /* [M] the token type of each row; NULL: all are 0. Only the CPU backend has types */
+    /* [M] the token type of each row; NULL: all are 0. CUDA has them if rows see both ways */
     const int32_t *type;
     int S;                    /* sequences */
     const int32_t *row_start; /* [S + 1] first row of each sequence; row_start[S] == M */

@@ -130,11 +130,12 @@ SUITES = {
 CUDA = {
     "": ([], ["launches"]),
     "attention/": (["attention/dispatch", "attention/plan", "attention/float", "attention/f16", "attention/bf16",
-                    "attention/e4m3"], ["attention", "attention_bits"]),
+                    "attention/e4m3"], ["attention", "attention_bits", "both_ways"]),
     "attention/heads.cuh": (["attention/rope"], ["rope", "kv_e4m3"]),
     "attention/kv": (["attention/kv", "attention/kv_swap"], ["kv", "swap", "windows"]),
     "attention/rope": (["attention/rope"], ["rope", "kv_e4m3"]),
-    "backend_compute.cu": (["backend_compute"], ["graph", "persistent", "windows"]),
+    "attention/workspace": (["attention/workspace"], ["windows", "engine_encoders"]),
+    "backend_compute.cu": (["backend_compute"], ["graph", "persistent", "windows", "op_options"]),
     "experts/": (["experts/experts", "experts/route"], ["experts"]),
     "gemm/": (["gemm/dispatch", "gemm/skinny", "gemm/tiled", "gemm/float", "gemm/pack", "gemm/matrix", "gemm/ops"],
               ["gemm", "gemm_fused", "products", "gemm_cublas"]),
@@ -152,9 +153,9 @@ CUDA = {
     "sampling/": (["sampling/kernel"], ["sample"]),
     "sampling/op": (["sampling/op", "sampling/passage"], ["sampler"]),
     "sampling/passage": (["sampling/op", "sampling/passage"], ["sampler"]),
-    "step": (["step", "graph"], ["graph", "windows", "swap"]),
+    "step": (["step", "graph"], ["graph", "windows", "swap", "engine_encoders"]),
     "wgmma/": (["wgmma/wide", "wgmma/e4m3", "wgmma/chunks"], ["wgmma", "e4m3"]),
-    "wgmma/chunks": (["wgmma/chunks"], ["chunks"]),
+    "wgmma/chunks": (["wgmma/chunks"], ["chunks", "both_ways"]),
     "wgmma/e4m3": (["wgmma/e4m3"], ["e4m3"]),
 }
 

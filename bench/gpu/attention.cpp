@@ -2,8 +2,8 @@
  * and both in one step. Tables are scattered over a pool of blocks that is larger than the L2
  * cache. If the pool is smaller than the blocks of all sequences, they share blocks, far apart in
  * time. */
-#include "bench/gpu/times.h"
 #include "kernels/cuda/attention/attention.cuh"
+#include "bench/gpu/times.h"
 #include "kernels/cuda/wgmma/wgmma.cuh"
 
 #include <algorithm>
@@ -98,7 +98,9 @@ static work make_work(const model &m, const groups &all, bool chunks) {
     w.step.table_stride = stride;
     w.items.resize(
         (size_t)attention_max_items(w.step.M, w.step.S, stride * BLOCK, m.H, m.G, INT32_MAX));
-    attention_make_plan(&w.plan, w.items.data(), &w.step, m.H, m.G, 0, INT32_MAX, chunks);
+    const struct attention_sight all_earlier = {};
+    attention_make_plan(&w.plan, w.items.data(), &w.step, m.H, m.G, &all_earlier, INT32_MAX,
+                        chunks);
     w.items.resize((size_t)w.plan.n_items);
     return w;
 }

@@ -116,6 +116,7 @@ struct engine_memory {
     int64_t state_bytes;  /* of one state */
     int64_t adapters;     /* the numbers of adapters; their scratch is in `scratch` */
     int max_model_len;    /* maximum tokens of a sequence, prompt and output */
+    bool is_encoder;      /* sequences leave with their only step */
     /* On a GPU; 0 on the CPU: */
     struct device_memory device; /* before any allocation */
     double share;                /* fraction of it that may be used */

@@ -34,8 +34,7 @@ enum status memory_plan_kv_dtype(const struct engine_config *config,
 const char *memory_kv_name(enum dtype dtype);
 
 /* Fits the settings to an encoder: a step has room for a whole prompt, all of whose rows may be
- * read, and the longest prompt fits a step. With auto the device is the CPU, the only one that
- * computes encoders. Does nothing for other models. */
+ * read, and the longest prompt fits a step. Does nothing for other models. */
 void memory_fit_encoder(struct engine_config *config, const struct model_config *model);
 
 #define DEFAULT_UTILIZATION 0.9

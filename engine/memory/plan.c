@@ -128,7 +128,6 @@ void memory_fit_encoder(struct engine_config *config, const struct model_config 
     *rows = min_int(max_int(*rows, length), MAX_ROWS);
     config->max_model_len = config->max_model_len ? config->max_model_len : length;
     config->max_logit_rows = *rows;
-    if (config->device == DEVICE_AUTO) config->device = DEVICE_CPU;
 }
 
 static enum status plan_length(struct engine_memory *plan, const struct model_config *info,
@@ -398,7 +397,7 @@ enum status memory_plan(struct engine_memory *out, const struct model_config *in
                         const struct engine_config *config, const struct machine_memory *machine,
                         struct err *err) {
     enum dtype dtype = DTYPE_F16;
-    struct engine_memory plan = {.block_size = config->block_size};
+    struct engine_memory plan = {.block_size = config->block_size, .is_encoder = info->is_encoder};
     enum status status = check_settings(config, err);
     if (status == STATUS_OK) status = memory_plan_kv_dtype(config, info, &dtype, err);
     if (status == STATUS_OK) status = plan_length(&plan, info, config, err);

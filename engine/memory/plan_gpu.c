@@ -30,10 +30,19 @@ static int64_t budget(const struct engine_memory *plan) {
     return min_int64(share, (int64_t)plan->device.free) - plan->kept - plan->draft;
 }
 
+/* The blocks of an encoder's steps in flight: its sequences leave with their steps. */
+static int64_t encoder_blocks(const struct engine_memory *plan,
+                              const struct engine_config *config) {
+    int64_t rows = config->max_num_batched_tokens, B = plan->block_size;
+    int64_t step = (rows + B - 1) / B + config->max_num_seqs;
+    return max_int64(MAX_IN_FLIGHT * step, chain_of(plan));
+}
+
 /* A draft engine has at most as many blocks as the engine that it serves. */
 static int64_t most_blocks(const struct engine_memory *plan, const struct engine_config *config) {
     if (plan->given > 0) return plan->given_blocks;
     int64_t most = MOST_POOLS * chain_of(plan) * config->max_num_seqs;
+    if (plan->is_encoder) most = encoder_blocks(plan, config);
     return min_int64(most, INT32_MAX / plan->block_size);
 }
 
@@ -100,7 +109,7 @@ void memory_device_estimate(struct engine_memory *plan, const struct model_confi
         (int64_t)(config_widest(info).q + 2 * info->H) * (int64_t)sizeof(float) * plan->block_size;
     struct planned_pool pool = {plan, config, work / 256};
     const struct pool_cost cost = {planned_bytes, &pool};
-    plan->sampling = (int64_t)sampling_slot_bytes(info->V) * R;
+    plan->sampling = (int64_t)sampling_slot_bytes(info->V) * (info->is_encoder ? 1 : R);
     int64_t left = budget(plan) - plan->weights - plan->scratch - plan->sampling;
     int64_t blocks = config->kv_memory > 0 ? asked_blocks(plan, config)
                                            : fitting(&cost, left, most_blocks(plan, config));
@@ -213,6 +222,7 @@ enum status memory_plan_swap(struct engine_memory *plan, const struct model_conf
     int64_t operations = 2 * info->n_parameters / plan->kv_bytes_per_token; /* per byte */
     bool worth =
         on_cuda && config->ranks <= 1 && config->swap_space < 0 && operations >= WORTH_SWAPPING;
+    if (info->is_encoder) worth = false; /* its sequences are never preempted */
     plan->swap = asked   ? config->swap_space
                  : worth ? min_int64(DEFAULT_SWAP, machine->available / SWAP_SHARE)
                          : 0;

@@ -119,6 +119,7 @@ static enum status check_config(const struct backend_config *config, struct err 
                        "a CUDA backend needs sequences, a context and query heads");
     assert(config->graph_rows >= 0 && config->graph_rows <= config->max_rows);
     assert(config->n_windows >= 0 && config->n_windows <= MAX_WINDOWS);
+    assert(!config->both_ways || config->graph_rows == 0);
     if (act != DTYPE_F32 && act != DTYPE_F16 && act != DTYPE_BF16)
         return err_set(err, STATUS_USAGE, "dtype", "activations are float32, float16 or bfloat16");
     return STATUS_OK;
@@ -191,6 +192,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     cuda->limits = {config->max_rows, config->max_seqs,  config->max_context,
                     config->heads,    generation.chunks, config->n_windows};
     memcpy(cuda->limits.windows, config->windows, sizeof config->windows);
+    cuda->limits.both_ways = config->both_ways;
     snprintf(cuda->architecture, sizeof cuda->architecture, "sm_%d%d", prop.major, prop.minor);
     cuda->head = {&cuda_compute_ops,
                   &cuda_memory_ops,

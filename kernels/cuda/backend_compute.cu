@@ -138,9 +138,15 @@ static void op_embed(struct backend *b, float *y, const struct embedding *embedd
     if (embedding->tokens)
         embed_rows(y, &embedding->tokens->packed, at->token, at->sampled, embedding->scale, false,
                    at->M, cuda->stream);
+    assert(!embedding->types || at->type);
+    if (embedding->types)
+        embed_rows(y, &embedding->types->packed, at->type, NULL, 1, true, at->M, cuda->stream);
     if (embedding->positions)
         embed_rows(y, &embedding->positions->packed, at->position, NULL, 1, true, at->M,
                    cuda->stream);
+    if (embedding->norm)
+        rows_norm(cuda->act, y, y, embedding->norm, at->M, embedding->tokens->packed.K,
+                  cuda->stream);
 }
 
 static void op_gather(struct backend *b, float *y, const float *x, int K) {

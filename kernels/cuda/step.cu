@@ -11,6 +11,8 @@
  *
  *     token | position | logit_row | slot | line | copies | items ... | tables | settings
  *
+ * The rows of an encoder also have the last positions of their sequences, and token types.
+ *
  * The settings of the samples are included if the step names its samples. They follow all data of a
  * graph's launches, because sampling is not part of a graph. If they exceed their space they are
  * uploaded separately, and not within the copy that the next step waits for.
@@ -82,7 +84,8 @@ static size_t largest(const struct attention_workspace *work, int B) {
     const size_t items = (size_t)work->limits.n_windows * (size_t)work->max_items * ITEM_NUMBERS;
     const size_t blocks = 2 * M + 2 * S + entries; /* slots, lines, copies, tables */
     const size_t settings = (settings_room(most) + SETTINGS_ALIGN) / sizeof(int32_t);
-    return 3 * M + (size_t)work->kinds * blocks + items + settings;
+    const size_t rows = (most->both_ways ? 5 : 3) * M;
+    return rows + (size_t)work->kinds * blocks + items + settings;
 }
 
 size_t step_memory_bytes(const struct attention_workspace *work, int B) {
@@ -168,6 +171,15 @@ static const int32_t *put_lines(struct step_layout *to, const struct step *step,
     return on_device(to, at);
 }
 
+/* Appends, for each row, the last position of its sequence. */
+static const int32_t *put_ends(struct step_layout *to, const struct step *step) {
+    int32_t *at = reserve(to, (size_t)step->M);
+    for (int s = 0; s < step->S; s++)
+        for (int m = step->row_start[s]; m < step->row_start[s + 1]; m++)
+            at[m] = step->position[step->row_start[s + 1] - 1];
+    return on_device(to, at);
+}
+
 /* The longest line of the step's sequences, within the limits. */
 static int longest_line(const struct step *step, const struct step_limits *limits, int B) {
     int last = 0;
@@ -250,7 +262,9 @@ static void lay_out(struct device_step *at, struct step_layout *to, const struct
     const size_t M = (size_t)step->M, R = (size_t)step->R;
     const size_t more = rows ? (size_t)rows - M : 0;
     const int stride = longest_line(step, &work->limits, B);
-    assert(!rows || (step->M == step->R && step->n_copies == 0));
+    const bool both_ways = work->limits.both_ways;
+    assert(!rows || (step->M == step->R && step->n_copies == 0 && !both_ways));
+    assert(!step->type || both_ways);
     assert((int64_t)work->kinds * step->S * stride <= INT32_MAX);
     assert(work->kinds == 1 || step->window_table);
     *at = {(int)(M + more), (int)(R + more), step->n_copies};
@@ -258,6 +272,10 @@ static void lay_out(struct device_step *at, struct step_layout *to, const struct
     at->token = put(to, step->token, M, M + more, 0);
     at->position = put(to, step->position, M, M + more, -1);
     at->logit_row = put_counting(to, step->logit_row, R, R + more, step->M);
+    if (both_ways) {
+        at->ends = put_ends(to, step);
+        at->type = put(to, step->type, step->type ? M : 0, M, 0);
+    }
     put_slots(at, to, step, stride, M + more, work->kinds);
     put_items(to, step, rows, stride, work);
     at->table = on_device(to, to->host + to->used);

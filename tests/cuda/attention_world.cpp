@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/wgmma/wgmma.cuh"
@@ -11,9 +12,16 @@ float sink_of(int head) {
     return (float)(head % 5) * 3.0f - 5.0f;
 }
 
+/* Returns the slope of a head: scores halve within some positions, or hardly fall. */
+float slope_of(int head) {
+    return ldexpf(0.75f, -1 - 2 * (head % 4));
+}
+
 std::string shape_text(const attention_shape &s) {
-    return text("H %d, G %d, D %d, B %d, cache %d, type %d, window %d, cap %g, sinks %d", s.H, s.G,
-                s.D, s.B, s.cache, s.act, s.window, (double)s.cap, s.has_sinks);
+    return text("H %d, G %d, D %d, B %d, cache %d, type %d, window %d, cap %g, sinks %d, "
+                "both ways %d, slopes %d",
+                s.H, s.G, s.D, s.B, s.cache, s.act, s.window, (double)s.cap, s.has_sinks,
+                s.both_ways, s.has_slopes);
 }
 
 /* ---- the cache ------------------------------------------------------------------------------ */
@@ -104,12 +112,18 @@ attention_world::attention_world(const attention_shape &shape_, std::vector<int>
 
 /* A step's arrays. */
 struct world_step {
-    std::vector<int32_t> position, sequence, row_start, table;
+    std::vector<int32_t> position, ends, sequence, row_start, table;
     struct step step;
 };
 
 static int first_seen_by(const attention_shape &shape, int position) {
     return shape.window ? std::max(position - shape.window + 1, 0) : 0;
+}
+
+/* The last position that a row of a sequence of `length` positions sees. */
+static int last_seen_by(const attention_shape &shape, int position, int length) {
+    if (!shape.both_ways) return position;
+    return shape.window ? std::min(position + shape.window, length) - 1 : length - 1;
 }
 
 static world_step make_step(const attention_world &world, const step_parts &parts) {
@@ -123,8 +137,11 @@ static world_step make_step(const attention_world &world, const step_parts &part
         const part_of_step &part = parts[i];
         for (int p = part.from; p < part.to; p++) {
             a.position.push_back(p);
+            a.ends.push_back(part.to - 1);
             a.sequence.push_back((int32_t)i);
         }
+        ck_assert(!world.shape.both_ways || part.from == part.to ||
+                  (part.from == 0 && part.to == world.lengths[(size_t)part.sequence]));
         a.row_start.push_back((int32_t)a.position.size());
         const int first = first_seen_by(world.shape, part.from);
         for (int b = first / B; b <= (part.to - 1) / B && part.to > part.from; b++)
@@ -162,8 +179,8 @@ static std::vector<uint8_t> run_planned(attention_args *args, const attention_sh
     std::vector<attention_item> items((size_t)attention_max_items(
         a.step.M, a.step.S, a.step.table_stride * shape.B, shape.H, shape.G, max_parts));
     attention_plan &plan = *planned;
-    attention_make_plan(&plan, items.data(), &a.step, shape.H, shape.G, shape.window, max_parts,
-                        chunks);
+    const struct attention_sight sight = {shape.window, shape.both_ways};
+    attention_make_plan(&plan, items.data(), &a.step, shape.H, shape.G, &sight, max_parts, chunks);
     ck_assert_uint_le((size_t)plan.n_items, items.size());
     ck_assert(plan.n_parts <= max_parts);
     if (!chunks) { /* one item without rows, as in a captured launch */
@@ -197,7 +214,7 @@ std::vector<uint8_t> attention_world::run(const step_parts &parts, int64_t max_p
     const world_step a = make_step(*this, parts);
     buffer q_buffer(packed(shape.act, queries_of(*this, parts))), y(q_buffer.bytes);
     buffer k_buffer(keys), v_buffer(values), k_scale(key_scale), v_scale(value_scale);
-    buffer position(a.position), table(a.table);
+    buffer position(a.position), ends(a.ends), table(a.table);
     attention_args args = {};
     args.y = y.data;
     args.q = q_buffer.data;
@@ -210,16 +227,21 @@ std::vector<uint8_t> attention_world::run(const step_parts &parts, int64_t max_p
                k_scale.as<float>(),
                v_scale.as<float>()};
     args.position = position.as<int32_t>();
+    if (shape.both_ways) args.ends = ends.as<int32_t>();
     args.table = table.as<int32_t>();
     args.table_stride = a.step.table_stride;
     args.H = shape.H;
     args.scale = scale;
     args.cap = shape.cap;
     args.window = shape.window;
-    floats sinks;
-    for (int h = 0; h < shape.H; h++) sinks.push_back(sink_of(h));
-    buffer sink_buffer(sinks);
+    floats sinks, slopes;
+    for (int h = 0; h < shape.H; h++) {
+        sinks.push_back(sink_of(h));
+        slopes.push_back(slope_of(h));
+    }
+    buffer sink_buffer(sinks), slope_buffer(slopes);
     if (shape.has_sinks) args.sinks = sink_buffer.as<float>();
+    if (shape.has_slopes) args.slopes = slope_buffer.as<float>();
     return run_planned(&args, shape, a, &planned, max_parts, chunks, &y);
 }
 
@@ -232,22 +254,23 @@ static floats operands(const attention_shape &shape, const floats &q) {
 }
 
 static void reference_vector(const attention_world &world, int h, const float *q, const float *k,
-                             const float *v, int position, float *y) {
+                             const float *v, int position, int length, float *y) {
     const attention_shape &s = world.shape;
-    const int first = first_seen_by(s, position);
+    const int first = first_seen_by(s, position), last = last_seen_by(s, position, length);
     std::vector<double> e, o((size_t)s.D, 0);
     double most = -INFINITY, sum = 0;
-    for (int p = first; p <= position; p++) {
+    for (int p = first; p <= last; p++) {
         double dot = 0;
         for (int d = 0; d < s.D; d++) dot += (double)q[d] * (double)k[p * s.G * s.D + d];
         dot *= (double)world.scale;
+        if (s.has_slopes) dot -= (double)slope_of(h) * abs(p - position);
         if (s.cap != 0.0f) dot = (double)s.cap * tanh(dot / (double)s.cap);
         e.push_back(dot);
         most = std::max(most, dot);
     }
     if (s.has_sinks)
         most = std::max(most, (double)sink_of(h)), sum = exp((double)sink_of(h) - most);
-    for (int p = first; p <= position; p++) {
+    for (int p = first; p <= last; p++) {
         const double weight = exp(e[(size_t)(p - first)] - most);
         sum += weight;
         for (int d = 0; d < s.D; d++) o[(size_t)d] += weight * (double)v[p * s.G * s.D + d];
@@ -266,7 +289,7 @@ floats attention_world::reference(const step_parts &parts) const {
                 y.resize(y.size() + (size_t)shape.D);
                 reference_vector(*this, h, &mine[(size_t)((p * shape.H + h) * shape.D)],
                                  &k[s][(size_t)(g * shape.D)], &v[s][(size_t)(g * shape.D)], p,
-                                 &y[y.size() - (size_t)shape.D]);
+                                 part.to, &y[y.size() - (size_t)shape.D]);
             }
     }
     return y;

@@ -13,9 +13,12 @@ struct attention_shape {
     enum dtype act; /* DTYPE_F32: the oracle mode */
     int window;
     float cap;
-    bool has_sinks; /* head h has the score sink_of(h) in addition to those of the positions */
+    bool has_sinks;  /* head h has the score sink_of(h) in addition to those of the positions */
+    bool both_ways;  /* rows see the rows after them; each part of a step is a whole sequence */
+    bool has_slopes; /* head h has the slope slope_of(h) */
 };
 float sink_of(int head);
+float slope_of(int head);
 std::string shape_text(const attention_shape &s);
 
 /* Rows from..to-1 of one sequence, by position. */

@@ -127,7 +127,8 @@ START_TEST(no_rows_are_no_work) {
     struct step step = {};
     step.S = 1;
     step.row_start = row_start;
-    attention_make_plan(&plan, nullptr, &step, 4, 2, 0, 0);
+    const struct attention_sight sight = {};
+    attention_make_plan(&plan, nullptr, &step, 4, 2, &sight, 0);
     ck_assert_int_eq(plan.n_items, 0);
     struct attention_args args = {};
     args.kv = {KV_F16, 2, 32, 16, nullptr, nullptr, nullptr, nullptr};
@@ -158,7 +159,8 @@ START_TEST(plans_stay_within_their_bounds) {
         const int most = attention_max_items(step.M, S, context, H, G, max_parts);
         std::vector<attention_item> items((size_t)most);
         struct attention_plan plan;
-        attention_make_plan(&plan, items.data(), &step, H, G, 0, max_parts);
+        const struct attention_sight sight = {};
+        attention_make_plan(&plan, items.data(), &step, H, G, &sight, max_parts);
         ck_assert_int_le(plan.n_items, most);
         ck_assert(plan.n_parts <= max_parts);
         ck_assert_int_le(plan.n_counters, attention_max_counters(step.M, S));

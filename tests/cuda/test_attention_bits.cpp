@@ -97,9 +97,11 @@ static floats cpu_attention(const attention_world &world, enum dtype cache_type)
     attention.scale = world.scale;
     attention.cap = s.cap;
     attention.window = s.window;
-    floats sinks;
-    for (int h = 0; h < s.H; h++) sinks.push_back(sink_of(h));
+    attention.both_ways = s.both_ways;
+    floats sinks, slopes;
+    for (int h = 0; h < s.H; h++) sinks.push_back(sink_of(h)), slopes.push_back(slope_of(h));
     if (s.has_sinks) attention.sinks = sinks.data();
+    if (s.has_slopes) attention.slopes = slopes.data();
     floats q = world.q[0], k = world.k[0], y(q.size());
     floats v = world.v[0];
     cpu->compute->rope_write(cpu, cache, 0, &heads, q.data(), k.data(), v.data());
@@ -129,6 +131,22 @@ START_TEST(float32_gives_the_bytes_of_the_cpu) {
 }
 END_TEST
 
+/* A whole sequence with more than a chunk of 256 positions. */
+START_TEST(float32_sees_both_ways_like_the_cpu) {
+    const attention_shape ours[] = {{2, 1, 8, 16, KV_F32, DTYPE_F32, 0, 0, false, true},
+                                    {2, 2, 12, 16, KV_F16, DTYPE_F32, 20, 0, false, true},
+                                    {3, 1, 8, 5, KV_F32, DTYPE_F32, 0, 0, false, true, true},
+                                    {4, 4, 8, 16, KV_F32, DTYPE_F32, 258, 5, true, true, true}};
+    for (const attention_shape &shape : ours) {
+        attention_world world(shape, {270}, 47, 3);
+        const floats cpu = cpu_attention(world, shape.cache == KV_F32 ? DTYPE_F32 : DTYPE_F16);
+        bytes want(cpu.size() * sizeof(float));
+        memcpy(want.data(), cpu.data(), want.size());
+        check_same(world, world.run({{0, 0, 270}}), want, "the CPU");
+    }
+}
+END_TEST
+
 /* Cache types that the CPU lacks, and windows and caps. */
 START_TEST(float32_is_right_beyond_the_cpu) {
     const attention_shape ours[] = {{4, 2, 32, 16, KV_BF16, DTYPE_F32, 0, 0},
@@ -150,6 +168,7 @@ int main() {
     tcase_set_timeout(cases, 300);
     tcase_add_loop_test(cases, compositions_give_the_same_bytes, 0, N_SHAPES);
     tcase_add_test(cases, float32_gives_the_bytes_of_the_cpu);
+    tcase_add_test(cases, float32_sees_both_ways_like_the_cpu);
     tcase_add_test(cases, float32_is_right_beyond_the_cpu);
     suite_add_tcase(suite, cases);
     return suite_main(suite);

@@ -98,8 +98,9 @@ static void check_plan(const struct step &step, int H, int G, int64_t max_parts)
     const size_t most = (size_t)attention_max_items(step.M, step.S, 5000, H, G, max_parts);
     std::vector<attention_item> items(most), others(most);
     attention_plan plan, other;
-    attention_make_plan(&plan, items.data(), &step, H, G, 0, max_parts, true);
-    attention_make_plan(&other, others.data(), &step, H, G, 0, max_parts);
+    const struct attention_sight sight = {};
+    attention_make_plan(&plan, items.data(), &step, H, G, &sight, max_parts, true);
+    attention_make_plan(&other, others.data(), &step, H, G, &sight, max_parts);
     ck_assert_int_le(plan.n_items, (int)most);
     ck_assert_int_eq(plan.n_chunks, plan.n_whole);
     ck_assert(plan.n_parts == other.n_parts && plan.n_counters == other.n_counters);

@@ -20,10 +20,11 @@ static const int row_counts[] = {1, 5, 17, MAX_M};
 struct opened {
     enum dtype act;
     struct backend *b = nullptr;
-    explicit opened(enum dtype act_) : act(act_) {
-        const struct backend_config config = {1,  nullptr, MAX_M, K,         act,
-                                              {}, nullptr, MAX_M, POSITIONS, 1};
+    explicit opened(enum dtype act_, bool both_ways = false) : act(act_) {
+        struct backend_config config = {1,  nullptr, MAX_M, K,         act,
+                                        {}, nullptr, MAX_M, POSITIONS, 1};
         struct err err = {};
+        config.both_ways = both_ways;
         ck_assert_msg(backend_cuda_open(&b, &config, &err) == STATUS_OK, "%s", err.message);
     }
     ~opened() {
@@ -376,16 +377,22 @@ START_TEST(norms_are_added) {
 }
 END_TEST
 
+/* The type of a row that is counted from the end of the largest batch. */
+static int type_of(int row) {
+    return row % 5 == 1 ? 2 : row % 2;
+}
+
 /* Embeds tokens at falling positions, one sequence per row. Without tokens it starts from rows of
  * zeros. */
 static bytes embedded(const opened &on, struct kv_cache *cache, const struct embedding *embedding,
-                      int M) {
-    std::vector<int32_t> token, position, slot, row_start;
+                      int M, bool typed = false) {
+    std::vector<int32_t> token, position, slot, type, row_start;
     for (int m = 0; m <= M; m++) row_start.push_back(m);
     for (int m = 0; m < M; m++) {
         token.push_back((MAX_M - M + m) * 7 % V);
         position.push_back(MAX_M - 1 - (MAX_M - M + m));
         slot.push_back(-1);
+        type.push_back(type_of(MAX_M - M + m));
     }
     const std::vector<int32_t> table((size_t)(M * 4), 0);
     struct step step = {};
@@ -393,6 +400,7 @@ static bytes embedded(const opened &on, struct kv_cache *cache, const struct emb
     step.token = token.data();
     step.position = position.data();
     step.slot = slot.data();
+    step.type = typed ? type.data() : nullptr;
     step.row_start = row_start.data();
     step.table = table.data();
     step.table_stride = 4;
@@ -438,15 +446,60 @@ static void check_positions(const opened &on, struct kv_cache *cache) {
                 text("positions alone, act %d", on.act));
 }
 
+/* The embedding of an encoder: types, positions, then a norm. Without a list of types all are 0. */
+static void check_types(const opened &on, struct kv_cache *cache, bool typed, bool learned) {
+    const weights tokens(on, DTYPE_Q8_0, V, K, 1), positions(on, DTYPE_F16, POSITIONS, K, 2),
+        types(on, DTYPE_BF16, 3, K, 3);
+    const inputs in(on);
+    const norm_choice layer = {true, true, true};
+    const struct norm norm = in.norm(layer);
+    const struct embedding embedding = {tokens.w, 1, learned ? positions.w : nullptr, types.w,
+                                        &norm};
+    same_bytes same;
+    for (int M : row_counts) {
+        floats sum;
+        for (int m = MAX_M - M; m < MAX_M; m++)
+            for (int k = 0; k < K; k++) {
+                const int type = typed ? type_of(m) : 0;
+                const float token =
+                    rounded(on.act, {tokens.values[(size_t)(m * 7 % V * K + k)]})[0];
+                const float both =
+                    rounded(on.act, {token + types.values[(size_t)(type * K + k)]})[0];
+                const float place = positions.values[(size_t)((MAX_M - 1 - m) * K + k)];
+                sum.push_back(learned ? rounded(on.act, {both + place})[0] : both);
+            }
+        const std::string what = text("types %d, learned %d, act %d", typed, learned, on.act);
+        const bytes got = embedded(on, cache, &embedding, M, typed);
+        check_close(unpacked(on.act, got), normed(layer, sum, in.gain, in.bias),
+                    rounding_of(on.act), 1, what);
+        same.check(got, what);
+    }
+}
+
+/* A cache, which steps need. */
+static struct kv_cache *open_cache(const opened &on) {
+    const struct kv_config config = {1, 1, 32, 8, 16, on.act == DTYPE_F32 ? DTYPE_F32 : DTYPE_F16};
+    struct kv_cache *cache = nullptr;
+    struct err err = {};
+    ck_assert_msg(on.b->cache->kv_new(on.b, &cache, &config, &err) == STATUS_OK, "%s", err.message);
+    return cache;
+}
+
+START_TEST(embeddings_of_encoders_have_types_and_norms) {
+    for (enum dtype act : activation_types) {
+        const opened on(act, true);
+        struct kv_cache *cache = open_cache(on);
+        for (bool typed : {false, true})
+            for (bool learned : {false, true}) check_types(on, cache, typed, learned);
+        on.b->cache->kv_free(on.b, cache);
+    }
+}
+END_TEST
+
 START_TEST(embeddings_have_scales_and_positions) {
     for (enum dtype act : activation_types) {
         const opened on(act);
-        const enum dtype kv = act == DTYPE_F32 ? DTYPE_F32 : DTYPE_F16;
-        const struct kv_config config = {1, 1, 32, 8, 16, kv};
-        struct kv_cache *cache = nullptr;
-        struct err err = {};
-        ck_assert_msg(on.b->cache->kv_new(on.b, &cache, &config, &err) == STATUS_OK, "%s",
-                      err.message);
+        struct kv_cache *cache = open_cache(on);
         for (enum dtype type : {DTYPE_Q8_0, DTYPE_BF16})
             for (float scale : {1.0f, 9.75f})
                 for (bool learned : {false, true}) check_embedding(on, cache, type, scale, learned);
@@ -466,6 +519,7 @@ int main() {
     tcase_add_loop_test(core, mlps_have_all_activations, 0, ACTIVATION_RELU_SQUARED + 1);
     tcase_add_test(core, norms_are_added);
     tcase_add_test(core, embeddings_have_scales_and_positions);
+    tcase_add_test(core, embeddings_of_encoders_have_types_and_norms);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

@@ -1,9 +1,11 @@
 """Each family over HTTP, as a GGUF file and as a folder: the greedy tokens and logprobs of transformers for a tiny
 random model in float32 (tests/vectors/make_families.py, make_folders.py), on the CPU and on the emulated GPU,
-without and with other requests. A complete run checks the table of docs/models.md; PENSTOCK_WRITE_TABLE=1 writes it.
+without and with other requests; and the vectors of encoders. A complete run checks the table of docs/models.md;
+PENSTOCK_WRITE_TABLE=1 writes it.
 PENSTOCK_VECTORS names another folder of such models: `make oracle` makes new ones."""
 import concurrent.futures
 import json
+import math
 import os
 import pathlib
 import re
@@ -26,7 +28,8 @@ RECURRENT = tuple(  # only on the CPU; a prefix hit needs a state
                         "bamba", "mamba2", "nemotron_h", "falcon_h1", "falcon_h1_norm") for model in (f"families/{name}.gguf", f"folders/{name}"))
 LATENT = [model for model in FILES + FOLDERS if re.search("deepseek|glm4_moe_lite|kimi", model)]  # only on the CPU
 N_TOGETHER = 12  # tokens of a request that runs with others
-equal = {}  # (kind, model): number of equal tokens
+LONGEST = {"cpu": 300, "emulated": 48}  # of an encoder's inputs
+equal = {}  # (kind, model): number of equal tokens, or of equal vectors
 # Prompts are cut into chunks.
 FLAGS = ("--dtype", "float32", "--max-num-batched-tokens", "24", "--max-num-seqs", "8")
 # In a context as short as transformers' in these tests, other factors stretch the positions.
@@ -91,6 +94,37 @@ def test_tokens_are_those_of_transformers(kind, model):
             assert choice["token_ids"] == one["token_ids"][:N_TOGETHER]
             assert choice["logprobs"]["token_logprobs"] == one["logprobs"]["token_logprobs"][:N_TOGETHER]
         equal[kind, model] = sum(len(tokens) for _, tokens in expected)
+    finally:
+        server.stop()
+
+
+def mean_vectors(model, longest):
+    """Returns pairs of an encoder's ids and of the mean of their hidden vectors, scaled to length 1."""
+    lines, pairs = (VECTORS / "encoders.txt").read_text().splitlines(), []
+    for name, ids, _, _, total in zip(*(lines[i::5] for i in range(5))):
+        ids, total = [int(word) for word in ids.split()], [float(word) for word in total.split()]
+        if name == model and len(ids) <= longest:
+            pairs.append((ids, [x / math.sqrt(sum(y * y for y in total)) for x in total]))
+    assert pairs
+    return pairs
+
+
+@pytest.mark.parametrize("kind,model", [(kind, model) for kind in ("cpu", "emulated") for model in ENCODERS + ENCODER_FILES])
+def test_vectors_are_those_of_transformers(kind, model):
+    binary, flags = program(kind)
+    flags = [flag if flag != "256KiB" else "2MiB" for flag in flags]
+    pairs = mean_vectors(model, LONGEST[kind])
+    server = Server(*FLAGS[:2], *FLAGS[4:], *flags, "--max-model-len", "320", "--pooling", "mean", binary=binary,
+                    model=VECTORS / model, env={}).wait_until_ready()
+    try:
+        def embed(inputs):
+            return [row["embedding"] for row in server.post("/v1/embeddings", {"input": inputs}).json()["data"]]
+        alone = [embed([ids])[0] for ids, _ in pairs]
+        for found, (_, wanted) in zip(alone, pairs):
+            assert len(found) == len(wanted) and max(abs(x - y) for x, y in zip(found, wanted)) < 1e-5
+        together = embed([ids for ids, _ in pairs] * 2)
+        assert together == alone * 2
+        equal[kind, model] = len(pairs)
     finally:
         server.stop()
 
@@ -166,17 +200,18 @@ def test_each_family_of_the_docs_is_run():
 def table():
     """One row per model with the results of this run."""
     rows = []
-    for model in FILES + FOLDERS:
+    for model in FILES + FOLDERS + ENCODERS + ENCODER_FILES:
         folder, name = model.removesuffix(".gguf").split("/")
-        said = [f"{equal[kind, model]} tokens equal" if (kind, model) in equal else "not equal" for kind in ("cpu", "emulated")]
+        what = "vectors" if folder == "encoders" else "tokens"
+        said = [f"{equal[kind, model]} {what} equal" if (kind, model) in equal else "not equal" for kind in ("cpu", "emulated")]
         said[1] = "refused" if model in (*RECURRENT, *LATENT) else said[1]
-        rows.append(f"| `{name}` | {'GGUF' if folder == 'families' else 'folder'} | {said[0]} | {said[1]} |\n")
+        rows.append(f"| `{name}` | {'GGUF' if model.endswith('.gguf') else 'folder'} | {said[0]} | {said[1]} |\n")
     return "".join(sorted(rows))
 
 
 @pytest.mark.skipif("PENSTOCK_VECTORS" in os.environ, reason="the table is of the models in the tree")
 def test_the_table_says_what_this_run_found(request):
-    if len(request.session.items) < 2 * len(FILES + FOLDERS):
+    if len(request.session.items) < 2 * len(FILES + FOLDERS + ENCODERS + ENCODER_FILES):
         pytest.skip("only some of the models were run")
     text = TABLE.read_text()
     begin = text.index(HEAD) + len(HEAD)

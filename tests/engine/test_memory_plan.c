@@ -332,6 +332,28 @@ START_TEST(a_gpu_s_pool_is_estimated_before) {
 }
 END_TEST
 
+/* Its sequences leave with their steps, so the pool has the blocks of two steps, and nothing is
+ * sampled or swapped. */
+START_TEST(an_encoder_needs_only_the_blocks_of_its_steps) {
+    struct engine_config config = on_gpu();
+    struct machine_memory machine = {64 * GIB, 64 * GIB, {8 * (size_t)GIB, 8 * (size_t)GIB}};
+    struct model_config encoder = info;
+    struct engine_memory memory;
+    struct err err = {0};
+    encoder.is_encoder = true;
+    encoder.n_parameters = 8000000000; /* keys and values of a decoder would be worth swapping */
+    config.swap_space = -1;
+    memory_fit_encoder(&config, &encoder);
+    ck_assert_int_eq(config.device, DEVICE_CUDA);
+    ck_assert_int_eq(config.max_num_batched_tokens, 2048);
+    ck_assert_int_eq(config.max_logit_rows, 2048);
+    ck_assert_int_eq(memory_plan(&memory, &encoder, &config, &machine, &err), STATUS_OK);
+    ck_assert_int_eq(memory.n_blocks, 2 * (2048 / 16 + 16));
+    ck_assert_int_eq(memory.sampling, (int64_t)sampling_slot_bytes(encoder.V));
+    ck_assert_int_eq(memory.swap, 0);
+}
+END_TEST
+
 /* A token of this small model is recomputed faster than it is copied. For a large model the copy is
  * faster. */
 START_TEST(swap_space_is_planned_for_gpus_if_it_pays) {
@@ -478,6 +500,7 @@ int main(void) {
         a_draft_model_has_its_share,
         a_gpu_too_small_for_one_sequence_is_refused_with_settings_that_fit,
         a_gpu_s_pool_is_estimated_before,
+        an_encoder_needs_only_the_blocks_of_its_steps,
         swap_space_is_planned_for_gpus_if_it_pays,
         states_are_planned_for_sequences_drafts_and_cached_prefixes,
         checkpoints_get_a_share_of_the_cache_by_default,

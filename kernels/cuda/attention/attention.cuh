@@ -60,13 +60,20 @@ int attention_max_counters(int M, int S);
 size_t attention_parts_bytes(const struct attention_plan *plan, int G, int D);
 size_t attention_counters_bytes(const struct attention_plan *plan, int G);
 
+/* The positions that the rows of a step see: max(0, p - window + 1)..p, or all up to p if window is
+ * 0. With both_ways also those after it up to the last one of its sequence's rows, with a window at
+ * most up to p + window - 1. */
+struct attention_sight {
+    int window;
+    bool both_ways;
+};
+
 /* Writes the work of a step to `items`: host memory for attention_max_items. The longest items of a
- * sequence are first. A row sees positions max(0, p - window + 1)..p, or all up to p if window is
- * 0. At most max_parts parts are planned; rows that need more become whole items, or chunks if
- * these are requested. */
+ * sequence are first. At most max_parts parts are planned; rows that need more become whole items,
+ * or chunks if these are requested. */
 void attention_make_plan(struct attention_plan *plan, struct attention_item *items,
-                         const struct step *step, int H, int G, int window, int64_t max_parts,
-                         bool chunks = false);
+                         const struct step *step, int H, int G, const struct attention_sight *sight,
+                         int64_t max_parts, bool chunks = false);
 
 /* Pointers are device memory. */
 struct attention_args {
@@ -74,16 +81,30 @@ struct attention_args {
     const void *q; /* the same */
     struct kv_view kv;
     const int32_t *position; /* [M] */
-    const int32_t *table;    /* [S][table_stride] */
+    /* [M] the last position of each row's sequence, if rows see both ways; else NULL */
+    const int32_t *ends;
+    const int32_t *table; /* [S][table_stride] */
     int table_stride, H;
     float scale;                        /* of the scores */
     float cap;                          /* scores become cap * tanh(score / cap); 0: no cap */
     int window;                         /* as planned */
     const float *sinks;                 /* [H]; NULL: off */
+    const float *slopes;                /* [H] of ALiBi; NULL: off */
     const struct attention_item *items; /* as planned */
     float *parts;                       /* attention_parts_bytes */
     int32_t *counters;                  /* zero before and after a launch */
 };
+
+/* Return the first and the last position that a row sees. Both grow with the row's position. */
+__device__ __forceinline__ int first_seen(const attention_args &args, int row) {
+    return args.window ? max(args.position[row] - args.window + 1, 0) : 0;
+}
+__device__ __forceinline__ int last_seen(const attention_args &args, int row) {
+    const int position = args.position[row];
+    if (!args.ends) return position;
+    const int end = args.ends[row];
+    return args.window && args.window <= end - position ? position + args.window - 1 : end;
+}
 
 struct attention_chunks;
 

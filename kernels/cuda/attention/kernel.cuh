@@ -33,7 +33,7 @@ struct seen {
     int begin, end;
 };
 __device__ __forceinline__ seen seen_by(const attention_args &args, int row, int n) {
-    return {first_seen(args, args.position[row]), args.position[row + n - 1] + 1};
+    return {first_seen(args, row), last_seen(args, row + n - 1) + 1};
 }
 
 /* The same for at most `most` vectors, fewer at the end; an empty range if there are none. */
@@ -216,7 +216,7 @@ merge_splits(const attention_args &args, const attention_launch &how, const atte
     const head_block block = block_of(args, how, y);
     const vector_place place = place_of(item, block, vector);
     if (!place.exists) return;
-    const int last = args.position[place.row], first = first_seen(args, last);
+    const int first = first_seen(args, place.row), last = last_seen(args, place.row);
     const int first_warp = (y - all.first_y) * all.warps;
     merged_pair x;
     for (int i = 0; i < all.warps; i++) {
@@ -240,7 +240,7 @@ __device__ __forceinline__ void merge_spans(const attention_args &args, const at
     const head_block block = block_of(args, how, y);
     const vector_place place = place_of(item, block, vector);
     if (!place.exists) return;
-    const int last = args.position[place.row], first = first_seen(args, last);
+    const int first = first_seen(args, place.row), last = last_seen(args, place.row);
     merged_pair x;
     for (int span = first / SPAN; span <= last / SPAN; span++) {
         const float *from = part_at(args, item, block, how.n_y, y, span, vector);
@@ -322,22 +322,24 @@ static void attention_launch_of(const attention_args &args, const attention_laun
             how.act,         0,       smem};
         if (orders_add(head, &work, sizeof work)) return;
     } else {
-        orders_refuse("its heads are not of 64 or 128 numbers, or are capped");
+        orders_refuse(
+            "its heads are not of 64 or 128 numbers, or their scores have a cap or slopes");
     }
     if (smem > DEFAULT_SMEM) allow_smem(attention_kernel<C>, smem);
     launch(attention_kernel<C>, dim3(n_items, how.n_y), dim3(ATTENTION_THREADS), smem, stream, args,
            how);
 }
 
-/* Heads of 64, 128 and 256 are compile-time constants, unless a 16-bit cache lacks tiles; 128 and
- * 256 also with a cap (Gemma 2). */
+/* Heads of 64, 128 and 256 are compile-time constants, unless a 16-bit cache lacks tiles; also with
+ * a cap (Gemma 2) or slopes (Jina BERT). */
 template <class T, class R>
 static void attention_launch_all(const attention_args &args, const attention_launch &how,
                                  int n_items, cudaStream_t stream) {
     const int D = args.kv.D;
     const int exact = sizeof(R) == 1 || kv_has_tiles(sizeof(R), D, args.kv.B) ? D : 0;
-    const bool caps = args.cap != 0.0f;
+    const bool caps = args.cap != 0.0f || args.slopes;
     auto *run = exact == 64 && !caps    ? attention_launch_of<T, R, 64, true, false>
+                : exact == 64           ? attention_launch_of<T, R, 64, true>
                 : exact == 128 && !caps ? attention_launch_of<T, R, 128, true, false>
                 : exact == 128          ? attention_launch_of<T, R, 128, true>
                 : exact == 256 && !caps ? attention_launch_of<T, R, 256, true, false>

@@ -18,10 +18,23 @@ struct planner {
     struct attention_plan *plan;
     struct attention_item *items;
     const struct step *step;
-    int window;
+    const struct attention_sight *sight;
     int64_t max_parts;
     int whole_vectors; /* vectors per whole item */
 };
+
+static int first_seen_by(const struct planner *p, int row) {
+    const int window = p->sight->window;
+    return window ? max_int(p->step->position[row] - window + 1, 0) : 0;
+}
+
+/* The last position that a row of sequence s sees. */
+static int last_seen_by(const struct planner *p, int s, int row) {
+    const int position = p->step->position[row], window = p->sight->window;
+    if (!p->sight->both_ways) return position;
+    const int end = p->step->position[p->step->row_start[s + 1] - 1];
+    return window && window <= end - position ? position + window - 1 : end;
+}
 
 /* An item for n rows of sequence s, not yet marked as whole or split. */
 static struct attention_item rows_item(const struct planner *p, int s, int row, int n) {
@@ -30,9 +43,8 @@ static struct attention_item rows_item(const struct planner *p, int s, int row, 
     item.row = row;
     item.rows = n;
     item.sequence = s;
-    const int begin = p->step->position[row] - p->window + 1;
-    item.first_split = p->window ? max_int(begin, 0) / SPLIT : 0;
-    item.n_splits = p->step->position[row + n - 1] / SPLIT + 1 - item.first_split;
+    item.first_split = first_seen_by(p, row) / SPLIT;
+    item.n_splits = last_seen_by(p, s, row + n - 1) / SPLIT + 1 - item.first_split;
     item.span = item.part = item.counter = -1;
     item.n_neighbours = 1;
     return item;
@@ -115,15 +127,15 @@ static void plan_chunks(const struct planner *p) {
 }
 
 void attention_make_plan(struct attention_plan *plan, struct attention_item *items,
-                         const struct step *step, int H, int G, int window, int64_t max_parts,
-                         bool chunks) {
-    assert(H % G == 0 && window >= 0);
+                         const struct step *step, int H, int G, const struct attention_sight *sight,
+                         int64_t max_parts, bool chunks) {
+    assert(H % G == 0 && sight->window >= 0);
     *plan = {};
     plan->head_parts = attention_head_parts(H, G);
     plan->heads = attention_heads(H, G);
     max_parts = max_parts < INT32_MAX ? max_parts : INT32_MAX;
-    const struct planner p = {plan,   items,     step,
-                              window, max_parts, chunks ? CHUNK_VECTORS : WHOLE_VECTORS};
+    const struct planner p = {plan,  items,     step,
+                              sight, max_parts, chunks ? CHUNK_VECTORS : WHOLE_VECTORS};
     if (chunks)
         plan_chunks(&p);
     else

@@ -17,7 +17,7 @@ constexpr float LOG2E = 1.44269504f;
 
 /* Operands of type T (__half or __nv_bfloat16), cache elements of type R, heads of at most DP
  * numbers; numbers above D are zeros. EXACT: D is DP, and the cache has tiles if its elements are
- * T. CAPS: scores may have a cap. */
+ * T. CAPS: scores may have a cap and slopes. */
 template <class T_, class R_, int DP_, bool EXACT_ = false, bool CAPS_ = true>
 struct attention_kind {
     using T = T_;
@@ -104,11 +104,10 @@ template <class C> struct queries {
     uint32_t a[C::DP / 16][4];
     int first[2], last[2];
     size_t at[2]; /* offset of the vector in q and y */
+    /* if scores have slopes: the vector's position, and its slope divided by their scale */
+    int position[2];
+    float slope[2];
 };
-
-__device__ __forceinline__ int first_seen(const attention_args &args, int position) {
-    return args.window ? max(position - args.window + 1, 0) : 0;
-}
 
 template <class C>
 __device__ __forceinline__ void load_queries(queries<C> &q, enum dtype act,
@@ -124,9 +123,13 @@ __device__ __forceinline__ void load_queries(queries<C> &q, enum dtype act,
         q.last[r] = -1;
         q.at[r] = 0;
         if (place.exists) {
-            q.last[r] = args.position[place.row];
-            q.first[r] = first_seen(args, q.last[r]);
+            q.last[r] = last_seen(args, place.row);
+            q.first[r] = first_seen(args, place.row);
             q.at[r] = ((size_t)place.row * args.H + place.head) * D;
+        }
+        if (C::CAPS && args.slopes) {
+            q.position[r] = place.exists ? args.position[place.row] : 0;
+            q.slope[r] = place.exists ? args.slopes[place.head] / args.scale : 0.0f;
         }
         const uint16_t *from = static_cast<const uint16_t *>(args.q) + q.at[r] + lane % 4 * 2;
 #pragma unroll
@@ -192,6 +195,14 @@ __device__ __forceinline__ void multiply_keys(scores &s, const queries<C> &q, co
         }
 }
 
+/* Subtracts the slope times the distance of a position from a vector's product with its key. */
+template <class C>
+__device__ __forceinline__ float sloped(const attention_args &args, const queries<C> &q, int r,
+                                        int position, float product) {
+    if (!C::CAPS || !args.slopes) return product;
+    return fmaf(-q.slope[r], fabsf((float)(position - q.position[r])), product);
+}
+
 /* Converts a score to a power of two. */
 template <class C>
 __device__ __forceinline__ float scaled(const attention_args &args, float product) {
@@ -215,7 +226,8 @@ __device__ __forceinline__ void mask(scores &s, float (&most)[2], const queries<
         for (int e = 0; e < 4; e++) {
             const int r = e / 2, here = 8 * j + e % 2;
             const bool seen = ALL || (here >= first[r] && here <= last[r]);
-            s[j][e] = seen ? scaled<C>(args, s[j][e]) : -INFINITY;
+            const float product = sloped<C>(args, q, r, column + here, s[j][e]);
+            s[j][e] = seen ? scaled<C>(args, product) : -INFINITY;
             most[r] = fmaxf(most[r], s[j][e]);
         }
 #pragma unroll

@@ -139,9 +139,12 @@ int attention_workspace_plan(struct attention_workspace *work, int window,
                              struct attention_item *items, const struct step *step, int rows) {
     if (work->act == DTYPE_F32) return 0;
     struct attention_plan *plan = &work->plan[window];
-    attention_make_plan(plan, items, step, work->limits.H, work->G[window],
-                        work->limits.windows[window].length, work->max_parts[window],
-                        work->chunks && step->M >= CHUNK_STEP_ROWS && step->R < step->M);
+    const struct attention_sight sight = {work->limits.windows[window].length,
+                                          work->limits.both_ways};
+    const bool decodes = step->R == step->M && !sight.both_ways;
+    attention_make_plan(plan, items, step, work->limits.H, work->G[window], &sight,
+                        work->max_parts[window],
+                        work->chunks && step->M >= CHUNK_STEP_ROWS && !decodes);
     assert(!rows || plan->n_chunks == 0); /* all rows of a graph want logits */
     assert(plan->n_items <= work->max_items);
     /* Blocks without work end at once but cost some nanoseconds each: at most half of them are
@@ -169,7 +172,8 @@ void attention_workspace_run(struct attention_workspace *work, void *y, const vo
                              const struct device_step *step, const struct attention *how,
                              cudaStream_t stream) {
     const struct kv_view kv = kv_view_of(cache, layer);
-    assert(how->H == work->limits.H && how->cap >= 0);
+    assert(how->H == work->limits.H && how->cap >= 0 && !how->gate);
+    assert(how->both_ways == work->limits.both_ways);
     const enum block_kind kind = cache->layer[layer].kind;
     /* the plan has them */
     assert(work->kinds == 1 || (kind == KV_WINDOW_BLOCKS) == (how->window > 0));
@@ -178,6 +182,7 @@ void attention_workspace_run(struct attention_workspace *work, void *y, const vo
     args.q = q;
     args.kv = kv;
     args.position = step->position;
+    args.ends = how->both_ways ? step->ends : nullptr;
     args.table = step->table;
     args.table_stride = 1; /* rows and items contain the offset of their line */
     args.H = work->limits.H;
@@ -185,6 +190,7 @@ void attention_workspace_run(struct attention_workspace *work, void *y, const vo
     args.cap = how->cap;
     args.window = how->window;
     args.sinks = how->sinks;
+    args.slopes = how->slopes;
     if (work->act == DTYPE_F32 || kv.D > ATTENTION_MAX_D) {
         attention_float(work->act, &args, step->line[kind], step->M, stream);
         return;

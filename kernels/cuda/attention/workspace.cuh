@@ -13,6 +13,7 @@ struct step_limits {
     const struct attention_chunks *chunks; /* used if it serves all layers; NULL: not used */
     int n_windows;                         /* 0: a single window of length 0 */
     struct attention_window windows[MAX_WINDOWS];
+    bool both_ways; /* rows see the rows after them, and have token types */
 };
 
 struct attention_workspace {

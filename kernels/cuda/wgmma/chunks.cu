@@ -25,7 +25,7 @@ static void launch_chunks(const attention_args &args, const attention_launch &ho
 template <class T>
 static void launch_all_chunks(const attention_args &args, const attention_launch &how, int n_items,
                               cudaStream_t stream) {
-    const bool caps = args.cap != 0.0f;
+    const bool caps = args.cap != 0.0f || args.slopes;
     auto *run = args.kv.D == 64 ? (caps ? launch_chunks<T, 64, true> : launch_chunks<T, 64, false>)
                 : caps          ? launch_chunks<T, 128, true>
                                 : launch_chunks<T, 128, false>;
