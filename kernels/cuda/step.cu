@@ -7,7 +7,8 @@
  * limits and is allocated with the cache.
  *
  * Arrays whose length follows from the number of rows are first, then the plans, then the block
- * tables. Only as many table entries are copied as the longest sequence has:
+ * tables. A table's lines are contiguous, and each has as many entries as its sequence needs, so
+ * one long sequence does not lengthen the copy of the others:
  *
  *     token | position | logit_row | slot | line | copies | items ... | tables | settings
  *
@@ -23,7 +24,8 @@
  * A step for a graph has the graph's number of rows and items; only the length of the tables
  * differs. The last rows are padding: without slots and items, they write neither keys nor values
  * and attend to nothing. A sequence is identified by the offset of its line in the tables, so
- * neither the length of lines nor the offset of the second table is an argument of any launch.
+ * neither the lengths of lines nor the offset of the second table is an argument of any launch.
+ * The offsets are computed in the buffer's last numbers, which are not uploaded.
  */
 #include "kernels/cuda/step.cuh"
 
@@ -85,7 +87,7 @@ static size_t largest(const struct attention_workspace *work, int B) {
     const size_t blocks = 2 * M + 2 * S + entries; /* slots, lines, copies, tables */
     const size_t settings = (settings_room(most) + SETTINGS_ALIGN) / sizeof(int32_t);
     const size_t rows = (most->both_ways ? 5 : 3) * M;
-    return rows + (size_t)work->kinds * blocks + items + settings;
+    return rows + (size_t)work->kinds * blocks + items + settings + S + 1; /* and the offsets */
 }
 
 size_t step_memory_bytes(const struct attention_workspace *work, int B) {
@@ -154,19 +156,44 @@ static const int32_t *put_counting(struct step_layout *to, const int32_t *array,
     return on_device(to, at);
 }
 
-/* The offset of the first line of a kind; the tables are contiguous. */
-static int first_line(const struct step *step, int stride, int kind) {
-    return kind * step->S * stride;
+/* The lines of a step's tables, one after the other: line s of each table begins start[s] entries
+ * after the table. */
+struct table_lines {
+    const int32_t *start; /* [S + 1] */
+    int n;                /* sequences */
+};
+
+/* Finds the lines: each sequence's has the entries up to its last position. Checks the limits. */
+static struct table_lines lines_of(const struct step_layout *to, const struct step *step,
+                                   const struct step_limits *limits, int B) {
+    assert(step->M <= limits->max_rows && step->S <= limits->max_seqs &&
+           step->n_copies <= limits->max_seqs);
+    int32_t *start = to->host + to->capacity;
+    start[0] = 0;
+    for (int s = 0; s < step->S; s++) {
+        const int end = step->row_start[s + 1];
+        const bool has_rows = end > step->row_start[s];
+        const int length = has_rows ? (int)line_of(step->position[end - 1], B) : 0;
+        assert(!has_rows || step->position[end - 1] < limits->max_context);
+        assert(length <= step->table_stride);
+        start[s + 1] = start[s] + length;
+    }
+    return {start, step->S};
+}
+
+/* The offset of a sequence's line in the table of a kind; the tables are contiguous. */
+static int32_t line_at(const struct table_lines *lines, int kind, int sequence) {
+    assert(sequence >= 0 && sequence < lines->n);
+    return kind * lines->start[lines->n] + lines->start[sequence];
 }
 
 /* Appends, for each row, the offset of its line in the table of a kind. */
-static const int32_t *put_lines(struct step_layout *to, const struct step *step, int stride,
-                                int kind, size_t room) {
+static const int32_t *put_lines(struct step_layout *to, const struct step *step,
+                                const struct table_lines *lines, int kind, size_t room) {
     int32_t *at = reserve(to, room);
-    const int first = first_line(step, stride, kind);
     for (int s = 0; s < step->S; s++)
         for (int m = step->row_start[s]; m < step->row_start[s + 1]; m++)
-            at[m] = first + s * stride;
+            at[m] = line_at(lines, kind, s);
     for (size_t i = (size_t)step->M; i < room; i++) at[i] = 0;
     return on_device(to, at);
 }
@@ -180,27 +207,15 @@ static const int32_t *put_ends(struct step_layout *to, const struct step *step) 
     return on_device(to, at);
 }
 
-/* The longest line of the step's sequences, within the limits. */
-static int longest_line(const struct step *step, const struct step_limits *limits, int B) {
-    int last = 0;
-    for (int s = 0; s < step->S; s++) {
-        const int end = step->row_start[s + 1];
-        if (end > step->row_start[s] && step->position[end - 1] > last)
-            last = step->position[end - 1];
-    }
-    assert(step->M <= limits->max_rows && step->S <= limits->max_seqs &&
-           last < limits->max_context && step->n_copies <= limits->max_seqs);
-    return (int)line_of(last, B);
-}
-
-/* Appends lines of `stride` entries; a sequence may have fewer. */
+/* Appends the lines of a table. */
 static void put_table(struct step_layout *to, const struct step *step, const int32_t *table,
-                      int stride) {
-    const size_t n = (size_t)(stride < step->table_stride ? stride : step->table_stride);
-    int32_t *at = reserve(to, (size_t)step->S * (size_t)stride);
-    for (int s = 0; s < step->S; s++)
-        memcpy(at + (size_t)s * (size_t)stride, table + (size_t)s * (size_t)step->table_stride,
-               n * sizeof *at);
+                      const struct table_lines *lines) {
+    int32_t *at = reserve(to, (size_t)lines->start[step->S]);
+    for (int s = 0; s < step->S; s++) {
+        const int n = lines->start[s + 1] - lines->start[s];
+        memcpy(at + lines->start[s], table + (size_t)s * (size_t)step->table_stride,
+               (size_t)n * sizeof *at);
+    }
 }
 
 /* A step's blocks for the layers of one kind, in host memory. */
@@ -217,12 +232,12 @@ static struct block_arrays blocks_of(const struct step *step, int kind) {
 
 /* Appends slots, lines and copies of each kind. */
 static void put_slots(struct device_step *at, struct step_layout *to, const struct step *step,
-                      int stride, size_t room, int kinds) {
+                      const struct table_lines *lines, size_t room, int kinds) {
     const size_t copies = (size_t)step->n_copies;
     for (int kind = 0; kind < kinds; kind++) {
         const struct block_arrays blocks = blocks_of(step, kind);
         at->slot[kind] = put(to, blocks.slot, (size_t)step->M, room, -1);
-        at->line[kind] = put_lines(to, step, stride, kind, room);
+        at->line[kind] = put_lines(to, step, lines, kind, room);
         at->copy_from[kind] = put(to, blocks.copy_from, copies, copies, 0);
         at->copy_to[kind] = put(to, blocks.copy_to, copies, copies, 0);
     }
@@ -230,14 +245,13 @@ static void put_slots(struct device_step *at, struct step_layout *to, const stru
 
 /* Plans attention for each window. Sequence numbers are replaced by the offsets of their lines;
  * layers with a window use the last table. */
-static void put_items(struct step_layout *to, const struct step *step, int rows, int stride,
-                      struct attention_workspace *work) {
+static void put_items(struct step_layout *to, const struct step *step, int rows,
+                      const struct table_lines *lines, struct attention_workspace *work) {
     for (int w = 0; w < work->limits.n_windows; w++) {
         struct attention_item *items = (struct attention_item *)(to->host + to->used);
         const int n = attention_workspace_plan(work, w, items, step, rows);
         const int kind = work->limits.windows[w].length > 0 ? work->kinds - 1 : KV_BLOCKS;
-        const int first = first_line(step, stride, kind);
-        for (int i = 0; i < n; i++) items[i].sequence = first + items[i].sequence * stride;
+        for (int i = 0; i < n; i++) items[i].sequence = line_at(lines, kind, items[i].sequence);
         work->items[w] =
             (const struct attention_item *)on_device(to, reserve(to, (size_t)n * ITEM_NUMBERS));
     }
@@ -261,11 +275,11 @@ static void lay_out(struct device_step *at, struct step_layout *to, const struct
                     int rows, struct attention_workspace *work, int B) {
     const size_t M = (size_t)step->M, R = (size_t)step->R;
     const size_t more = rows ? (size_t)rows - M : 0;
-    const int stride = longest_line(step, &work->limits, B);
+    const struct table_lines lines = lines_of(to, step, &work->limits, B);
     const bool both_ways = work->limits.both_ways;
     assert(!rows || (step->M == step->R && step->n_copies == 0 && !both_ways));
     assert(!step->type || both_ways);
-    assert((int64_t)work->kinds * step->S * stride <= INT32_MAX);
+    assert((int64_t)work->kinds * lines.start[step->S] <= INT32_MAX);
     assert(work->kinds == 1 || step->window_table);
     *at = {(int)(M + more), (int)(R + more), step->n_copies};
     at->sampled = step->sampled;
@@ -276,11 +290,11 @@ static void lay_out(struct device_step *at, struct step_layout *to, const struct
         at->ends = put_ends(to, step);
         at->type = put(to, step->type, step->type ? M : 0, M, 0);
     }
-    put_slots(at, to, step, stride, M + more, work->kinds);
-    put_items(to, step, rows, stride, work);
+    put_slots(at, to, step, &lines, M + more, work->kinds);
+    put_items(to, step, rows, &lines, work);
     at->table = on_device(to, to->host + to->used);
     for (int kind = 0; kind < work->kinds; kind++)
-        put_table(to, step, blocks_of(step, kind).table, stride);
+        put_table(to, step, blocks_of(step, kind).table, &lines);
     put_settings(to, step, &work->limits);
 }
 
@@ -289,7 +303,8 @@ void step_upload(struct step_memory *memory, const struct step *step, int rows,
     const int turn = memory->turn;
     memory->turn = (turn + 1) % MAX_IN_FLIGHT;
     cuda_check(cudaEventSynchronize(memory->copied[turn]), "waiting for a step's copy");
-    struct step_layout to = {memory->host[turn], memory->device, 0, memory->capacity};
+    const size_t offsets = (size_t)work->limits.max_seqs + 1;
+    struct step_layout to = {memory->host[turn], memory->device, 0, memory->capacity - offsets};
     lay_out(&memory->at, &to, step, rows, work, B);
     cuda_check(cudaMemcpyAsync(memory->device, to.host, to.used * sizeof(int32_t),
                                cudaMemcpyHostToDevice, stream),
