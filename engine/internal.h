@@ -71,8 +71,8 @@ static inline size_t hidden_bytes(const struct engine *engine) {
     return (size_t)model->act.max_logit_rows * (size_t)model->config.K_embedding * sizeof(float);
 }
 
-/* The maximum number of rows of a pass that are sampled. An encoder has none, but a sampler needs
- * room for one. */
+/* The maximum number of sampled rows of a pass. For an encoder it is 1, which a sampler
+ * needs. */
 static inline int max_sampled_rows(const struct engine *engine) {
     return engine->model.config.is_encoder ? 1 : engine->model.act.max_logit_rows;
 }

@@ -38,7 +38,7 @@ enum status open_device(struct opening *o, struct err *err) {
     return device_choose(&o->config, &o->machine.device, o->why, sizeof o->why, err);
 }
 
-/* If the ranks are processes, waits for all of them and compares them. The plan is of all ranks
+/* If the ranks are processes, waits for all and compares them. The plan is of all ranks
  * together. */
 static enum status meet_ranks(struct opening *o, struct err *err) {
     struct peers *peers = o->config.peers;

@@ -131,7 +131,7 @@ enum status settings_check(struct opening *o, struct err *err) {
 
 /* Returns the maximum number of rows of a step that a CUDA graph may record: all its rows may be
  * logit rows. 0: no graphs. With several ranks there are none, because graphs do not support the
- * exchange between devices yet. An encoder has no rows of logits. */
+ * exchange between devices yet. An encoder lacks rows of logits. */
 static int graph_rows(const struct engine_config *config, bool is_encoder) {
     if (config->enforce_eager || config->ranks > 1 || is_encoder) return 0;
     return min_int(config->max_num_batched_tokens, config->max_logit_rows);

@@ -41,7 +41,7 @@ static void warm_step_open(struct warm_step *w, const struct engine *engine) {
     }
 }
 
-/* Runs the step to its end, and samples greedily from its first row of logits if it has one. */
+/* Runs the step to its end. Samples greedily from its first row of logits, if any. */
 static void run(struct engine *engine, const struct warm_step *w) {
     const struct sampling greedy = SAMPLING_GREEDY;
     const struct sample sample = {.sampling = &greedy, .history = w->arrays.token, .n_prompt = 1};
