@@ -231,10 +231,15 @@ void engine_parallel(struct engine *engine, void (*fn)(void *arg, int i), void *
 
 /* ---- inspection ----------------------------------------------------------------------------- */
 
+/* The parts that inspection shows on request. */
+struct inspected {
+    bool tensors; /* each tensor */
+    bool program; /* each op of the forward pass on a single rank */
+};
+
 /* Prints a model file: a summary of the model, its tokenizer and the memory for serving it with
- * `config`'s settings (config->model names the file); then the key-values and, if `tensors`, each
- * tensor. */
-enum status engine_inspect(const struct engine_config *config, bool tensors, FILE *out,
+ * `config`'s settings (config->model names the file); then the key-values. */
+enum status engine_inspect(const struct engine_config *config, struct inspected shown, FILE *out,
                            struct err *err);
 
 #endif

@@ -358,10 +358,10 @@ static void print_kind(FILE *out, const struct model_file *file) {
     }
 }
 
-/* Prints the model, its tokenizer, and the memory for serving it, as far as the file is
- * accepted. */
+/* Prints the model, its tokenizer, the memory for serving it, and its program, as far as the file
+ * is accepted. */
 static enum status inspect_summary(struct model_file *file, const struct engine_config *config,
-                                   FILE *out, struct err *err) {
+                                   struct inspected shown, FILE *out, struct err *err) {
     struct model_config model;
     struct machine_memory machine;
     struct engine_memory memory;
@@ -384,34 +384,35 @@ static enum status inspect_summary(struct model_file *file, const struct engine_
         planned_bytes(model_file_weights(file), chosen.quantization, model.file_bytes);
     status = memory_plan(&memory, &model, &chosen, &machine, err);
     if (status == STATUS_OK) print_memory(out, &memory, &machine);
+    if (status == STATUS_OK && shown.program) model_print_outline(&model, out);
     return status;
 }
 
 /* If the summary ends with an error, the files' content is printed all the same: it helps to find
  * the cause. Random tensors follow from the config. */
 static enum status inspect(struct model_file *file, const struct engine_config *config,
-                           bool tensors, FILE *out, struct err *err) {
+                           struct inspected shown, FILE *out, struct err *err) {
     const struct gguf *gguf = file->gguf;
     print_kind(out, file);
-    enum status status = inspect_summary(file, config, out, err);
+    enum status status = inspect_summary(file, config, shown, out, err);
     bool has_tensors = has_files(file) || status == STATUS_OK;
     if (has_tensors) print_totals(out, model_file_weights(file));
     if (gguf) {
         fprintf(out, "\nKeys: %d\n", gguf->n_values);
         for (int i = 0; i < gguf->n_values; i++) print_value(out, &gguf->value[i]);
     }
-    if (has_tensors && tensors) print_tensors(out, model_file_weights(file));
+    if (has_tensors && shown.tensors) print_tensors(out, model_file_weights(file));
     return status;
 }
 
-enum status engine_inspect(const struct engine_config *config, bool tensors, FILE *out,
+enum status engine_inspect(const struct engine_config *config, struct inspected shown, FILE *out,
                            struct err *err) {
     struct model_file file;
     enum model_use use = config->dummy ? MODEL_SHAPE : MODEL_WHOLE;
     enum status status = model_file_open(&file, config->model, use, err);
     if (status != STATUS_OK) return status;
     file.has_stand_in |= config->stand_in_vocabulary;
-    status = inspect(&file, config, tensors, out, err);
+    status = inspect(&file, config, shown, out, err);
     model_file_close(&file);
     if (status == STATUS_OK && (fflush(out) != 0 || ferror(out)))
         status = err_set(err, STATUS_SYSTEM, NULL, "the output could not be written");

@@ -98,17 +98,11 @@ static bool settings_travel(const struct engine *engine, const struct step *step
     return true;
 }
 
-static void forward(void *arg, const struct step *step) {
-    struct engine *engine = arg;
-    model_adapters_begin(&engine->model, step);
-    model_forward(&engine->model, step, engine->cache);
-}
-
 enum status plan_passes(struct opening *o, struct err *err) {
     struct engine *engine = o->engine;
     const struct backend *b = engine->backend;
     if (!b->compute->plan_run) return STATUS_OK;
-    return b->compute->plan_run(engine->backend, engine->cache, forward, engine, err);
+    return b->compute->plan_run(engine->backend, &engine->model.program, engine->cache, err);
 }
 
 static float *hidden_of(const struct engine *engine, int pass) {
@@ -141,7 +135,8 @@ void engine_submit(struct engine *engine, const struct step *step) {
     engine->passes[newest(engine)] =
         (struct inflight_pass){.n_logits = step_logits(step), .n_hidden = step->n_hidden};
     ranks_begin_pass(engine->ranks, &others);
-    step_run(engine->backend, &ours, engine->cache, forward, engine);
+    model_adapters_begin(&engine->model, &ours);
+    step_run(engine->backend, &engine->model.program, &ours, engine->cache);
     ranks_end(engine->ranks, NULL);
     fetch_hidden(engine);
 }

@@ -30,10 +30,6 @@ static void warm_step_open(struct warm_step *w, const struct engine *engine) {
     const int line = memory->max_model_len / memory->block_size + 1;
     struct step_arrays *arrays = &w->arrays;
     step_arrays_alloc(arrays, &w->step, M, S, line, memory->n_window_blocks > 0);
-    for (int m = 0; m < M; m++) {
-        arrays->slot[m] = -1;
-        if (arrays->window_slot) arrays->window_slot[m] = -1;
-    }
     for (size_t i = 0; i < (size_t)S * (size_t)line; i++) {
         arrays->table[i] = (int32_t)(i % (size_t)line) % memory->n_blocks;
         if (arrays->window_table)
@@ -41,45 +37,19 @@ static void warm_step_open(struct warm_step *w, const struct engine *engine) {
     }
 }
 
-/* Runs the step to its end. Samples greedily from its first row of logits, if any. */
-static void run(struct engine *engine, const struct warm_step *w) {
+/* Runs a step (step_fill) to its end. Samples greedily from its first row of logits, if any. */
+static void run(struct engine *engine, struct warm_step *w, int rows, int seqs, int read,
+                int position) {
     const struct sampling greedy = SAMPLING_GREEDY;
     const struct sample sample = {.sampling = &greedy, .history = w->arrays.token, .n_prompt = 1};
-    struct step step = w->step;
-    step.samples = &sample;
-    if (engine->model.config.is_encoder)
-        step.n_hidden = step.R;
-    else
-        step.n_samples = 1;
-    engine_submit(engine, &step);
-    engine_sample(engine, &sample, step.n_samples);
+    const bool is_encoder = engine->model.config.is_encoder;
+    step_fill(&w->arrays, &w->step, rows, seqs, read, position);
+    w->step.samples = &sample;
+    w->step.n_samples = !is_encoder;
+    w->step.n_hidden = is_encoder ? w->step.R : 0;
+    engine_submit(engine, &w->step);
+    engine_sample(engine, &sample, w->step.n_samples);
     engine_wait(engine);
-}
-
-/* Runs n rows of one sequence; the last row is read. */
-static void run_prompt(struct engine *engine, struct warm_step *w, int n) {
-    assert(n > 0);
-    w->step.M = n;
-    w->step.S = w->step.R = 1;
-    for (int m = 0; m < n; m++) w->arrays.position[m] = m;
-    w->arrays.row_start[1] = n;
-    w->arrays.logit_row[0] = n - 1;
-    run(engine, w);
-}
-
-/* Runs n rows twice: one row for each of `seqs` sequences, the others as drafts of the last
- * sequence. */
-static void run_decode(struct engine *engine, struct warm_step *w, int n, int seqs, int position) {
-    assert(n > 0 && seqs > 0 && position >= 0);
-    w->step.M = w->step.R = n;
-    w->step.S = seqs;
-    for (int m = 0; m < n; m++) {
-        w->arrays.position[m] = m < seqs - 1 ? position : position - (n - 1 - m);
-        w->arrays.logit_row[m] = m;
-    }
-    for (int s = 1; s < seqs; s++) w->arrays.row_start[s] = s;
-    w->arrays.row_start[seqs] = n;
-    for (int i = 0; i < 2; i++) run(engine, w);
 }
 
 /* Runs the steps that the backend records. */
@@ -91,11 +61,11 @@ static void run_steps(const struct opening *o) {
     const uint64_t began = now_ns();
     warm_step_open(&w, engine);
     const int longest = min_int(engine->model.act.max_rows, engine->memory.max_model_len);
-    for (int M = longest; M > 0; M /= 2) run_prompt(engine, &w, M);
+    for (int M = longest; M > 0; M /= 2) run(engine, &w, M, 1, 1, M - 1);
     for (int i = 0; b->compute->recorded_shape(b, i, &rows, &position); i++) {
         const int seqs = min_int(rows, o->config.max_num_seqs);
         if (rows - seqs > position) continue;
-        run_decode(engine, &w, rows, seqs, position);
+        for (int twice = 0; twice < 2; twice++) run(engine, &w, rows, seqs, rows, position);
         n_run++;
     }
     step_arrays_free(&w.arrays);

@@ -12,8 +12,9 @@
  * not depend on the other rows of the batch. The CUDA backend promises the same for its own bits,
  * unless it is opened with `allow_batch_variant_gemm`; see docs/cuda/products.md.
  *
- * Headers: dtype.h number formats; step.h the rows of a pass; ops.h the arithmetic; memory.h
- * buffers, weights, KV cache, swap; sampling.h token sampling; backend.h devices; profile.h times.
+ * Headers: dtype.h number formats; step.h the rows of a pass; ops.h the arithmetic; program.h
+ * a pass as rows of ops; memory.h buffers, weights, KV cache, swap; sampling.h token sampling;
+ * backend.h devices; profile.h times.
  *
  * Letters for shapes, in this folder and in all code that uses it:
  *   M rows of a step (tokens)     K inputs of a matrix           N outputs of a matrix
@@ -29,6 +30,7 @@
 #include "kernels/memory.h"
 #include "kernels/ops.h"
 #include "kernels/profile.h"
+#include "kernels/program.h"
 #include "kernels/sampling.h"
 #include "kernels/step.h"
 

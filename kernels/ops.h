@@ -18,6 +18,7 @@
 struct backend;
 struct matrix;
 struct kv_cache;
+struct program;
 
 enum norm_kind {
     NORM_RMS,   /* x / sqrt(mean(x^2) + epsilon) * gain (Zhang and Sennrich 2019) */
@@ -46,7 +47,7 @@ struct low_rank {
     const float *b; /* [rank][N] */
 };
 
-/* The adapters of the rows of the next ops. The caller changes it between ops. */
+/* The adapters of the rows of an op. The caller sets it before a pass. */
 struct row_adapters {
     const int32_t *adapter; /* [M] the number of each row's adapter, 0: none; NULL: all are 0 */
 };
@@ -122,14 +123,14 @@ struct mlp {
 struct experts {
     int E, n_used;
     bool normalises, by_sigmoid;
-    const float *correction;        /* [E]; NULL: zero */
-    int n_groups, n_used_groups;    /* 0: a single group; on CUDA only for by_sigmoid */
-    float weight_scale;             /* factor of all weights; 0 stands for 1 */
-    const float *expert_scale;      /* [E] another factor per expert; NULL: 1 */
-    struct linear router;           /* [E][K], a MATRIX_FLOAT32 */
-    const struct norm *router_norm; /* the router's input is this norm of x; NULL: its input is h.
-                                       It excludes shared_gate */
-    struct mlp mlp;                 /* all experts, concatenated: [E * F][K], and down [E * K][F] */
+    const float *correction;     /* [E]; NULL: zero */
+    int n_groups, n_used_groups; /* 0: a single group; on CUDA only for by_sigmoid */
+    float weight_scale;          /* factor of all weights; 0 stands for 1 */
+    const float *expert_scale;   /* [E] another factor per expert; NULL: 1 */
+    struct linear router;        /* [E][K], a MATRIX_FLOAT32 */
+    struct norm router_norm;     /* the router's input is this norm of x; gain NULL: its input is
+                                       h. It excludes shared_gate */
+    struct mlp mlp;              /* all experts, concatenated: [E * F][K], and down [E * K][F] */
     struct mlp shared; /* the shared expert that all rows use; up.w NULL: there is not one */
     struct linear shared_gate; /* [1][K], a MATRIX_FLOAT32: the sigmoid of its product is the weight
                                   of the shared expert; w NULL: the weight is 1 */
@@ -311,7 +312,7 @@ struct embedding {
     /* [types][K]; row `type` is added before the position; NULL: nothing. On CUDA for backends that
      * see both ways */
     const struct matrix *types;
-    const struct norm *norm; /* of the sum; NULL: no norm. It excludes rows that y contains */
+    struct norm norm; /* of the sum; gain NULL: no norm */
 };
 
 /* The end of a pass: y = logits(norm(x)). */
@@ -322,19 +323,16 @@ struct lm_head {
 
 /* The ops of a forward pass, called in order by the thread that opened the backend. */
 struct compute_ops {
-    /* Does the work of forward(arg, step), which calls step_begin and the ops of one pass. NULL if
-     * the caller should call `forward` itself. A device may replay a recording instead of calling
-     * `forward`. It may also call it with a copy of the step with larger M, S and R than the step's
-     * arrays have, and ignore the results of the extra rows. So the ops that `forward` calls and
-     * their arguments must depend only on M, S, R and the step's pointers. */
-    void (*run)(struct backend *b, const struct step *step, struct kv_cache *cache,
-                void (*forward)(void *arg, const struct step *step), void *arg);
-    /* Prepares `run` for the ops of forward(arg, step) and logs its decisions. Call it before the
-     * first step, after the weights are loaded and `cache` exists. NULL if nothing needs
-     * preparation. Fails with STATUS_USAGE if memory is short. */
-    enum status (*plan_run)(struct backend *b, struct kv_cache *cache,
-                            void (*forward)(void *arg, const struct step *step), void *arg,
-                            struct err *err);
+    /* Does the work of program_run. NULL if the caller should call that. A device may replay a
+     * recording of a program instead. It may also run the program for a copy of the step with
+     * larger M, S and R than the step's arrays have, and ignore the results of the extra rows. */
+    void (*run)(struct backend *b, const struct program *program, const struct step *step,
+                struct kv_cache *cache);
+    /* Prepares `run` for a program and logs its decisions. Call it before the first step, after the
+     * weights are loaded and `cache` exists. NULL if nothing needs preparation. Fails with
+     * STATUS_USAGE if memory is short. */
+    enum status (*plan_run)(struct backend *b, const struct program *program,
+                            struct kv_cache *cache, struct err *err);
     /* Returns the i-th shape of a step that `run` records, the most likely first, so that start-up
      * can record it before requests arrive: *rows sequences of one row each, all at *position.
      * Returns false after the last shape. NULL if the backend does not record. `run` records a

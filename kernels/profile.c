@@ -1,4 +1,4 @@
-/* Times the ops of a step. Callers wrap each op in op_begin and op_end (TIME_OP). Without timing
+/* Times the ops of a step. Callers wrap each op in op_begin and op_end. Without timing
  * this costs two tests per op. A device's times are differences of stamps queued after the ops; the
  * host's times are differences of its clock. */
 #include "kernels/profile.h"
@@ -10,6 +10,8 @@ const char *op_name(enum op op) {
     static const char *const names[N_OPS] = {
         [OP_EMBED] = "embed",
         [OP_MATMUL] = "q k v",
+        [OP_MATMUL_HEADS] = "product per head",
+        [OP_LATENT_WRITE] = "latent vectors' write",
         [OP_ATTENTION] = "attention",
         [OP_SHORT_CONV] = "short convolution",
         [OP_DELTA_RULE] = "delta rule",
@@ -21,6 +23,7 @@ const char *op_name(enum op op) {
         [OP_NORM_ADD] = "norm after a branch",
         [OP_GATHER] = "gather",
         [OP_LOGITS] = "head",
+        [OP_HIDDEN] = "hidden vectors",
         [OP_DOWNLOAD] = "download",
         [OP_SAMPLE] = "sampling",
         [OP_STEP_BEGIN] = "step's arrays",
@@ -85,15 +88,15 @@ static void mark(struct backend *b, enum op op) {
 
 /* ---- a step --------------------------------------------------------------------------------- */
 
-void step_run(struct backend *b, const struct step *step, struct kv_cache *cache,
-              void (*forward)(void *arg, const struct step *step), void *arg) {
+void step_run(struct backend *b, const struct program *program, const struct step *step,
+              struct kv_cache *cache) {
     if (b->ranges) b->ranges->push("step");
     bool ops_are_timed = b->times && !b->times->only_steps; /* then nothing may be replayed */
     if (ops_are_timed) mark(b, OP_BETWEEN);
     if (b->compute->run && !ops_are_timed)
-        b->compute->run(b, step, cache, forward, arg);
+        b->compute->run(b, program, step, cache);
     else
-        forward(arg, step);
+        program_run(b, program, step, cache);
 }
 
 void step_copied(struct backend *b) {

@@ -3,34 +3,7 @@
 #define PENSTOCK_KERNELS_PROFILE_H
 
 #include "kernels/backend.h"
-
-enum op {
-    OP_EMBED,
-    OP_MATMUL,
-    OP_ROPE_WRITE,
-    OP_ATTENTION,
-    OP_SHORT_CONV,
-    OP_DELTA_RULE,
-    OP_STATE_SPACE,
-    OP_MATMUL_ADD,
-    OP_MLP,
-    OP_EXPERTS,
-    OP_NORM_ADD,
-    OP_ALL_REDUCE,
-    OP_GATHER,
-    OP_LOGITS,
-    OP_SAMPLE, /* on the device */
-    OP_DOWNLOAD,
-    OP_STEP_BEGIN, /* upload of a step's arrays and its block copies */
-    /* The gap between two steps, without queued work. With only_steps it includes the upload of the
-     * next step's arrays and ends at the first kernel. */
-    OP_BETWEEN,
-    OP_STEP, /* a whole step, with only_steps */
-    N_OPS,
-};
-
-/* Returns an op's name, such as "mlp". */
-const char *op_name(enum op op);
+#include "kernels/program.h"
 
 /* Times and calls per op since timing began. The caller zeroes it and sets only_steps.
  *
@@ -69,10 +42,10 @@ static inline void op_end(struct backend *b, enum op op, uint64_t start) {
         op_end(b, op, started_);                                                                   \
     } while (0)
 
-/* Runs a pass by compute->run. Uses forward(arg, step) if the backend lacks `run`, or if ops are
- * timed, because timed ops must be queued one by one. */
-void step_run(struct backend *b, const struct step *step, struct kv_cache *cache,
-              void (*forward)(void *arg, const struct step *step), void *arg);
+/* Runs a pass by compute->run. Calls program_run if the backend lacks `run`, or if ops are timed,
+ * because timed ops must be queued one by one. */
+void step_run(struct backend *b, const struct program *program, const struct step *step,
+              struct kv_cache *cache);
 
 /* A device with timers calls this after it has queued the upload of a step's arrays; only the
  * step's kernels follow. With only_steps, OP_BETWEEN ends here. */

@@ -21,6 +21,10 @@ void step_arrays_alloc(struct step_arrays *arrays, struct step *step, int rows, 
                                    .window_slot = has_windows ? step_numbers(M) : NULL,
                                    .window_table = has_windows ? step_numbers(n_blocks) : NULL};
     for (int s = 0; s < seqs; s++) arrays->state[s] = s;
+    for (int m = 0; m < rows; m++) {
+        arrays->slot[m] = -1;
+        if (has_windows) arrays->window_slot[m] = -1;
+    }
     *step = (struct step){.token = arrays->token,
                           .position = arrays->position,
                           .slot = arrays->slot,
@@ -31,6 +35,19 @@ void step_arrays_alloc(struct step_arrays *arrays, struct step *step, int rows, 
                           .logit_row = arrays->logit_row,
                           .window_slot = arrays->window_slot,
                           .window_table = arrays->window_table};
+}
+
+void step_fill(struct step_arrays *arrays, struct step *step, int rows, int seqs, int read,
+               int position) {
+    assert(seqs > 0 && seqs <= rows && read <= rows && rows - seqs <= position);
+    step->M = rows;
+    step->S = seqs;
+    step->R = read;
+    for (int m = 0; m < rows; m++)
+        arrays->position[m] = m < seqs - 1 ? position : position - (rows - 1 - m);
+    for (int s = 0; s < seqs; s++) arrays->row_start[s] = s;
+    arrays->row_start[seqs] = rows;
+    for (int r = 0; r < read; r++) arrays->logit_row[r] = rows - read + r;
 }
 
 void step_arrays_free(struct step_arrays *arrays) {

@@ -68,11 +68,18 @@ struct step_arrays {
     int32_t *state;                      /* [seqs] sequence i has state i */
 };
 
-/* Allocates zeroed arrays for steps of at most `rows` rows, and of `seqs` sequences with
- * `table_stride` blocks each. Sets the pointers and the stride of an empty step. */
+/* Allocates arrays for steps of at most `rows` rows, and of `seqs` sequences with `table_stride`
+ * blocks each; at most `seqs` rows are read. Rows have no slots, other arrays are zero. Sets the
+ * pointers and the stride of an empty step. */
 void step_arrays_alloc(struct step_arrays *arrays, struct step *step, int rows, int seqs,
                        int table_stride, bool has_windows);
 void step_arrays_free(struct step_arrays *arrays);
+
+/* Makes it a step of `rows` rows: one for each of `seqs` sequences, all at `position`, and the
+ * others as drafts before the last row, which belong to the last sequence. The last `read` rows are
+ * read. */
+void step_fill(struct step_arrays *arrays, struct step *step, int rows, int seqs, int read,
+               int position);
 
 /* The number of rows that want logits. */
 static inline int step_logits(const struct step *step) {

@@ -18,7 +18,7 @@ import tidy_docs
 # know tensors. Rooms are named from the top of the tree. A header in a room that is not a door is private to the room.
 DOORS = {
     "config": ["config.h", "json.h", "list.h", "name_index.h", "pace.h"],
-    "kernels": ["kernels.h", "backend.h", "dtype.h", "memory.h", "ops.h", "profile.h", "sampling.h", "step.h"],
+    "kernels": ["kernels.h", "backend.h", "dtype.h", "memory.h", "ops.h", "profile.h", "program.h", "sampling.h", "step.h"],
     "kernels/cpu": ["cpu.h"],
     "kernels/cpu/ops": [],
     "kernels/cpu/simd": [],

@@ -25,7 +25,8 @@ static const enum part part_of[N_OPS] = {
     [OP_EXPERTS] = PRODUCTS,    [OP_GATHER] = ROWS,         [OP_LOGITS] = HEAD,
     [OP_SAMPLE] = SAMPLING,     [OP_DOWNLOAD] = STEP,       [OP_STEP_BEGIN] = STEP,
     [OP_BETWEEN] = STEP,        [OP_STEP] = STEP,           [OP_SHORT_CONV] = ROWS,
-    [OP_DELTA_RULE] = ROWS,     [OP_STATE_SPACE] = ROWS,
+    [OP_DELTA_RULE] = ROWS,     [OP_STATE_SPACE] = ROWS,    [OP_MATMUL_HEADS] = PRODUCTS,
+    [OP_LATENT_WRITE] = ROWS,   [OP_HIDDEN] = HEAD,
 };
 
 /* ---- minimum work of a test ----------------------------------------------------------------- */

@@ -16,13 +16,13 @@
 #include "engine/models/model.h"
 
 /* The matrices that adapters may change: the projections of attention, of short convolutions and of
- * MLPs. */
+ * MLPs. The last layer computes those from ROLE_O on only for rows that are read. */
 static const enum role adapted[] = {
-    ROLE_Q,      ROLE_K,        ROLE_V,    ROLE_O,  ROLE_CONV_GATE_IN, ROLE_CONV_GATE_OUT,
-    ROLE_CONV_X, ROLE_CONV_OUT, ROLE_GATE, ROLE_UP, ROLE_DOWN,
+    ROLE_Q, ROLE_K,        ROLE_V,    ROLE_CONV_GATE_IN, ROLE_CONV_GATE_OUT, ROLE_CONV_X,
+    ROLE_O, ROLE_CONV_OUT, ROLE_GATE, ROLE_UP,           ROLE_DOWN,
 };
 
-enum { N_ADAPTED = sizeof adapted / sizeof *adapted };
+enum { N_ADAPTED = sizeof adapted / sizeof *adapted, FIRST_READ = 6 };
 
 /* Returns the place of a role in `adapted`, or -1. */
 static int place_of(enum role role) {
@@ -53,9 +53,11 @@ void model_adapters_open(struct model *model, int n, int64_t bytes) {
     a->of_logit_rows = mem_calloc((size_t)model->act.max_logit_rows, sizeof *a->of_logit_rows);
     for (int layer = 0; layer < model->config.L; layer++)
         for (int i = 0; i < N_ADAPTED; i++)
-            if (model->layers[layer].w[adapted[i]])
-                *ranks_of(model, layer, i) =
-                    (struct low_ranks){&a->rows, parts_of(model, layer, i)};
+            if (model->layers[layer].w[adapted[i]]) {
+                const bool is_read = layer == model->config.L - 1 && i >= FIRST_READ;
+                *ranks_of(model, layer, i) = (struct low_ranks){is_read ? &a->read_rows : &a->rows,
+                                                                parts_of(model, layer, i)};
+            }
 }
 
 void model_adapters_attach(struct model *model) {
@@ -66,6 +68,7 @@ void model_adapters_attach(struct model *model) {
             assert((ranks->of != NULL) == (model->layers[layer].w[adapted[i]] != NULL));
             if (ranks->of) model->layers[layer].low[adapted[i]] = ranks;
         }
+    model_write_program(model);
 }
 
 void model_adapters_close(struct model *model) {
@@ -99,14 +102,10 @@ void model_adapter_clear(struct model *model, int number) {
 }
 
 void model_adapters_begin(struct model *model, const struct step *step) {
-    assert(model->adapters.n > 0 || !step->adapter);
-    model->adapters.rows.adapter = step->adapter;
-}
-
-void model_adapters_gather(struct model *model, const struct step *step) {
     struct model_adapters *a = &model->adapters;
-    if (!step->adapter) return;
-    assert(step->R <= model->act.max_logit_rows);
-    for (int r = 0; r < step->R; r++) a->of_logit_rows[r] = step->adapter[step->logit_row[r]];
-    a->rows.adapter = a->of_logit_rows;
+    assert((a->n > 0 || !step->adapter) && step->R <= model->act.max_logit_rows);
+    a->rows.adapter = step->adapter;
+    a->read_rows.adapter = step->adapter ? a->of_logit_rows : NULL;
+    for (int r = 0; step->adapter && r < step->R; r++)
+        a->of_logit_rows[r] = step->adapter[step->logit_row[r]];
 }

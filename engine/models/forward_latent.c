@@ -1,4 +1,4 @@
-/* DESIGN: latent attention (struct latent of kernels/ops.h).
+/* DESIGN: the rows of ops of latent attention (struct latent of kernels/ops.h).
  *
  *     q = Q_B(norm(Q_A(x))) or Q(x)         [H][D_unrotated + D_rope]
  *     c, r = KV_A(x)                        [rank], [D_rope]
@@ -14,75 +14,66 @@
  * numbers are the value. */
 #include <assert.h>
 
-#include "engine/models/layers.h"
-#include "engine/models/model.h"
+#include "engine/models/forward.h"
 
-static struct norm norm_of(const struct model *model, const float *gain) {
-    assert(gain);
-    return (struct norm){model->config.norm, gain, NULL, model->config.norm_epsilon};
+static struct norm latent_norm(const struct place *at, enum role gain) {
+    assert(at->t->vec[gain]);
+    return norm_of(at, gain, N_ROLES);
 }
 
 /* act.latent = the queries, and act.k = the latent vectors and rotated numbers of keys. Latent
  * vectors of queries use act.v. */
-static void project(struct model *model, const struct tensors *t, int M) {
-    struct backend *b = model->backend;
-    struct model_activations *a = &model->act;
-    const bool has_rank = t->w[ROLE_Q_A];
-    const struct norm norm = norm_of(model, t->vec[ROLE_ATTN_NORM]);
-    const struct linear linear[] = {linear_of(t, has_rank ? ROLE_Q_A : ROLE_Q, N_ROLES),
-                                    linear_of(t, ROLE_KV_A, N_ROLES)};
-    assert(linear[0].w && linear[1].w);
-    TIME_OP(b, OP_MATMUL,
-            compute->matmul(b, (float *const[]){has_rank ? a->v : a->latent, a->k}, a->x, &norm,
-                            linear, 2, M));
-    if (!has_rank) return;
-    const struct norm of_q = norm_of(model, t->vec[ROLE_Q_A_NORM]);
-    const struct linear expands = linear_of(t, ROLE_Q_B, N_ROLES);
-    TIME_OP(b, OP_MATMUL,
-            compute->matmul(b, (float *const[]){a->latent}, a->v, &of_q, &expands, 1, M));
+static void project(const struct place *at) {
+    const bool has_rank = at->t->w[ROLE_Q_A];
+    float *q = at->a->latent, *k = at->a->k, *of_q = at->a->v;
+    const struct linear first = linear_of(at->t, has_rank ? ROLE_Q_A : ROLE_Q, N_ROLES),
+                        keys = linear_of(at->t, ROLE_KV_A, N_ROLES),
+                        expands = linear_of(at->t, ROLE_Q_B, N_ROLES);
+    assert(first.w && keys.w && (!has_rank || expands.w));
+    ADD(at, OP_MATMUL, .y = {has_rank ? of_q : q, k}, .x = {at->x},
+        .norm = latent_norm(at, ROLE_ATTN_NORM), .n_products = 2, .products = {first, keys});
+    if (has_rank)
+        ADD(at, OP_MATMUL, .y = {q}, .x = {of_q}, .norm = latent_norm(at, ROLE_Q_A_NORM),
+            .n_products = 1, .products = {expands});
 }
 
 /* act.q = the queries times the keys' matrices, and the rotated ends; writes the keys. */
-static void absorb(struct model *model, const struct tensors *t, int layer, int M,
-                   struct kv_cache *cache) {
-    struct backend *b = model->backend;
-    struct model_activations *a = &model->act;
-    const struct model_config *m = &model->part;
+static void absorb(const struct place *at) {
+    const struct model_config *m = at->m;
     const struct latent_config *c = &m->latent;
-    const struct head_linear keys = {t->w[ROLE_K_B], m->H, c->rank, c->D_unrotated + c->D_rope,
+    const float *inv_freq = at->model->inv_freq;
+    float *q = at->a->q, *latent = at->a->latent;
+    const struct head_linear keys = {at->t->w[ROLE_K_B], m->H, c->rank, c->D_unrotated + c->D_rope,
                                      m->D};
-    const struct latent latent = {
+    const struct latent write = {
         .H = m->H,
         .rank = c->rank,
         .D_unrotated = c->D_unrotated,
-        .rope = {m->rope.D_rope, model->inv_freq, m->rope.layout, m->rope.stretch.attention_factor},
-        .norm = norm_of(model, t->vec[ROLE_KV_A_NORM])};
-    assert(keys.w && m->rope.D_rope == c->D_rope && model->inv_freq);
-    TIME_OP(b, OP_MATMUL, compute->matmul_heads(b, a->q, a->latent, &keys, M));
-    TIME_OP(
-        b, OP_ROPE_WRITE,
-        compute->latent_write(b, cache, config_kv_layer(m, layer), &latent, a->q, a->latent, a->k));
+        .rope = {m->rope.D_rope, inv_freq, m->rope.layout, m->rope.stretch.attention_factor},
+        .norm = latent_norm(at, ROLE_KV_A_NORM)};
+    assert(keys.w && m->rope.D_rope == c->D_rope && inv_freq);
+    ADD(at, OP_MATMUL_HEADS, .y = {q}, .x = {latent}, .head_linear = keys);
+    ADD(at, OP_LATENT_WRITE, .cache_layer = config_kv_layer(m, at->layer), .y = {q, at->a->k},
+        .x = {latent}, .latent = write);
 }
 
 /* attn_out = the values' matrices times act.latent, the attention of act.q. */
-static void attend(struct model *model, const struct tensors *t, int layer, int M,
-                   const struct kv_cache *cache) {
-    struct backend *b = model->backend;
-    struct model_activations *a = &model->act;
-    const struct model_config *m = &model->part;
+static void attend(const struct place *at, enum op_count count) {
+    const struct model_config *m = at->m;
     const struct latent_config *c = &m->latent;
+    float *latent = at->a->latent;
     const struct attention attention = {.H = m->H, .scale = m->attention_scale};
-    const struct head_linear values = {t->w[ROLE_V_B], m->H, c->D_value, c->rank, c->D_value};
-    assert(values.w && m->attention_cap == 0 && m->layer[layer].window == 0);
-    TIME_OP(b, OP_ATTENTION,
-            compute->attention(b, a->latent, a->q, cache, config_kv_layer(m, layer), &attention));
-    TIME_OP(b, OP_MATMUL, compute->matmul_heads(b, a->attn_out, a->latent, &values, M));
+    const struct head_linear values = {at->t->w[ROLE_V_B], m->H, c->D_value, c->rank, c->D_value};
+    assert(values.w && m->attention_cap == 0 && m->layer[at->layer].window == 0);
+    ADD(at, OP_ATTENTION, .count = count, .cache_layer = config_kv_layer(m, at->layer),
+        .y = {latent}, .x = {at->a->q}, .attention = attention);
+    ADD(at, OP_MATMUL_HEADS, .count = count, .y = {at->attn_out}, .x = {latent},
+        .head_linear = values);
 }
 
-void latent_mix(struct model *model, int layer, int M, bool is_read, struct kv_cache *cache) {
-    const struct tensors *t = &model->layers[layer];
-    assert(layer >= 0 && layer < model->part.L && model->backend->compute->matmul_heads);
-    project(model, t, M);
-    absorb(model, t, layer, M, cache);
-    if (is_read) attend(model, t, layer, M, cache);
+void latent_mix(const struct place *at, enum op_count count) {
+    assert(at->layer >= 0 && at->count == COUNT_ALL);
+    project(at);
+    absorb(at);
+    attend(at, count);
 }

@@ -1,4 +1,5 @@
-/* DESIGN: recurrent layers, in place of attention. They keep a state per sequence.
+/* DESIGN: the rows of ops of recurrent layers, in place of attention. They keep a state a
+ * sequence.
  *
  *     short convolution   attn_out = out * conv(in * x'), with in, out and x' of norm(x)
  *     state space         x, B, C = SiLU(conv(products of norm(x))); z, dt = products of norm(x)
@@ -11,127 +12,118 @@
  *     buffer      short convolution    gated delta rule                       state space
  *     q           in                   q, k and v of all heads                x, B and C
  *     k           out                  z                                      z
- *     v           x'                   b of all rows, then dt of all rows     dt
+ *     v           x'                   b of max_rows rows, then dt     dt
  */
 #include <assert.h>
 
-#include "engine/models/layers.h"
-#include "engine/models/model.h"
+#include "engine/models/forward.h"
 
-static struct norm norm_of_layer(const struct model *model, const struct tensors *t) {
-    assert(model->config.norm == NORM_RMS && t->vec[ROLE_ATTN_NORM]);
-    return (struct norm){NORM_RMS, t->vec[ROLE_ATTN_NORM], NULL, model->config.norm_epsilon};
+/* Returns the norm of the layer's input. */
+static struct norm norm_before(const struct place *at) {
+    assert(at->m->norm == NORM_RMS && at->t->vec[ROLE_ATTN_NORM]);
+    return norm_of(at, ROLE_ATTN_NORM, N_ROLES);
 }
 
-static void short_conv(struct model *model, int layer, int M, struct kv_cache *cache) {
-    struct backend *b = model->backend;
-    const struct model_config *m = &model->part;
-    const struct tensors *t = &model->layers[layer];
-    struct model_activations *a = &model->act;
-    const struct norm norm = norm_of_layer(model, t);
-    const struct linear linear[] = {linear_of(t, ROLE_CONV_GATE_IN, ROLE_CONV_GATE_IN_BIAS),
-                                    linear_of(t, ROLE_CONV_GATE_OUT, ROLE_CONV_GATE_OUT_BIAS),
-                                    linear_of(t, ROLE_CONV_X, ROLE_CONV_X_BIAS)};
-    const struct short_conv conv = {m->C, m->taps, t->vec[ROLE_CONV], t->vec[ROLE_CONV_BIAS]};
-    assert(conv.w && linear[2].w);
-    TIME_OP(b, OP_MATMUL,
-            compute->matmul(b, (float *const[]){a->q, a->k, a->v}, a->x, &norm, linear, 3, M));
-    TIME_OP(b, OP_SHORT_CONV,
-            compute->short_conv(b, a->attn_out, a->q, a->k, a->v, cache,
-                                m->layer[layer].n_recurrent, &conv));
+static void short_conv(const struct place *at) {
+    const struct tensors *t = at->t;
+    float *in = at->a->q, *out = at->a->k, *x = at->a->v;
+    const struct short_conv conv = {at->m->C, at->m->taps, t->vec[ROLE_CONV],
+                                    t->vec[ROLE_CONV_BIAS]};
+    const struct linear of_in = linear_of(t, ROLE_CONV_GATE_IN, ROLE_CONV_GATE_IN_BIAS),
+                        of_out = linear_of(t, ROLE_CONV_GATE_OUT, ROLE_CONV_GATE_OUT_BIAS),
+                        of_x = linear_of(t, ROLE_CONV_X, ROLE_CONV_X_BIAS);
+    assert(conv.w && of_x.w);
+    ADD(at, OP_MATMUL, .y = {in, out, x}, .x = {at->x}, .norm = norm_before(at), .n_products = 3,
+        .products = {of_in, of_out, of_x});
+    ADD(at, OP_SHORT_CONV, .cache_layer = at->m->layer[at->layer].n_recurrent, .y = {at->attn_out},
+        .x = {in, out, x}, .short_conv = conv);
 }
 
-static struct delta_rule rule_of(const struct model *model, const struct tensors *t) {
-    const struct state_config *d = &model->part.state;
-    return (struct delta_rule){.Hk = d->Hk,
-                               .Hv = d->Hv,
-                               .dk = d->dk,
-                               .dv = d->dv,
-                               .tiles = d->tiles,
-                               .state_first = config_conv_floats(&model->part),
-                               .decay = t->vec[ROLE_STATE_DECAY],
-                               .dt_bias = t->vec[ROLE_STATE_DT_BIAS],
-                               .gain = t->vec[ROLE_STATE_NORM],
-                               .epsilon = model->config.norm_epsilon};
+/* x = SiLU(conv(x)) */
+static void convolve(const struct place *at, float *x, const float *bias) {
+    const struct short_conv conv = {at->m->C, at->m->taps, at->t->vec[ROLE_STATE_CONV], bias};
+    assert(conv.w);
+    ADD(at, OP_SHORT_CONV, .cache_layer = at->m->layer[at->layer].n_recurrent, .y = {x},
+        .x = {NULL, NULL, x}, .short_conv = conv);
 }
 
-static void delta_rule(struct model *model, int layer, int M, struct kv_cache *cache) {
-    struct backend *b = model->backend;
-    const struct model_config *m = &model->part;
-    const struct tensors *t = &model->layers[layer];
-    struct model_activations *a = &model->act;
-    const struct norm norm = norm_of_layer(model, t);
-    const struct linear linear[] = {
-        linear_of(t, ROLE_DELTA_QKV, N_ROLES), linear_of(t, ROLE_DELTA_Z, N_ROLES),
-        linear_of(t, ROLE_DELTA_B, N_ROLES), linear_of(t, ROLE_DELTA_DT, N_ROLES)};
-    const struct short_conv conv = {m->C, m->taps, t->vec[ROLE_STATE_CONV], NULL};
-    const struct delta_rule rule = rule_of(model, t);
-    const struct delta_rows rows = {a->q, a->k, a->v, a->v + (size_t)M * (size_t)rule.Hv};
-    const int at = m->layer[layer].n_recurrent;
-    assert(conv.w && linear[3].w && rule.decay && 2 * rule.Hv <= config_recurrent_width(m));
-    TIME_OP(b, OP_MATMUL,
-            compute->matmul(b, (float *const[]){rows.qkv, rows.z, rows.b, rows.dt}, a->x, &norm,
-                            linear, 4, M));
-    TIME_OP(b, OP_SHORT_CONV,
-            compute->short_conv(b, rows.qkv, NULL, NULL, rows.qkv, cache, at, &conv));
-    TIME_OP(b, OP_DELTA_RULE, compute->delta_rule(b, a->attn_out, &rows, cache, at, &rule));
+static void delta_rule(const struct place *at) {
+    const struct state_config *d = &at->m->state;
+    const struct tensors *t = at->t;
+    float *qkv = at->a->q, *z = at->a->k, *b = at->a->v;
+    float *dt = b + (size_t)at->a->max_rows * (size_t)d->Hv;
+    const struct linear of_qkv = linear_of(t, ROLE_DELTA_QKV, N_ROLES),
+                        of_z = linear_of(t, ROLE_DELTA_Z, N_ROLES),
+                        of_b = linear_of(t, ROLE_DELTA_B, N_ROLES),
+                        of_dt = linear_of(t, ROLE_DELTA_DT, N_ROLES);
+    const struct delta_rule rule = {.Hk = d->Hk,
+                                    .Hv = d->Hv,
+                                    .dk = d->dk,
+                                    .dv = d->dv,
+                                    .tiles = d->tiles,
+                                    .state_first = config_conv_floats(at->m),
+                                    .decay = t->vec[ROLE_STATE_DECAY],
+                                    .dt_bias = t->vec[ROLE_STATE_DT_BIAS],
+                                    .gain = t->vec[ROLE_STATE_NORM],
+                                    .epsilon = at->m->norm_epsilon};
+    assert(of_dt.w && rule.decay && 2 * rule.Hv <= config_recurrent_width(at->m));
+    ADD(at, OP_MATMUL, .y = {qkv, z, b, dt}, .x = {at->x}, .norm = norm_before(at), .n_products = 4,
+        .products = {of_qkv, of_z, of_b, of_dt});
+    convolve(at, qkv, NULL);
+    ADD(at, OP_DELTA_RULE, .cache_layer = at->m->layer[at->layer].n_recurrent, .y = {at->attn_out},
+        .x = {qkv, z, b, dt}, .delta_rule = rule);
 }
 
-static struct state_space space_of(const struct model *model, const struct tensors *t) {
-    const struct state_config *s = &model->part.state;
+static struct state_space space_of(const struct place *at) {
+    const struct state_config *s = &at->m->state;
+    const struct tensors *t = at->t;
     return (struct state_space){.Hk = s->Hk,
                                 .Hv = s->Hv,
                                 .dk = s->dk,
                                 .dv = s->dv,
-                                .state_first = config_conv_floats(&model->part),
+                                .state_first = config_conv_floats(at->m),
                                 .decay = t->vec[ROLE_STATE_DECAY],
                                 .dt_bias = t->vec[ROLE_STATE_DT_BIAS],
                                 .skip = t->vec[ROLE_SPACE_SKIP],
                                 .dt_min = s->dt_min,
                                 .dt_max = s->dt_max,
                                 .gain = t->vec[ROLE_STATE_NORM],
-                                .epsilon = model->config.norm_epsilon,
+                                .epsilon = at->m->norm_epsilon,
                                 .norms_first = s->norms_first};
 }
 
-static void state_space(struct model *model, int layer, int M, struct kv_cache *cache) {
-    struct backend *b = model->backend;
-    const struct model_config *m = &model->part;
-    const struct tensors *t = &model->layers[layer];
-    struct model_activations *a = &model->act;
-    const struct norm norm = norm_of_layer(model, t);
-    struct linear linear[] = {linear_of(t, ROLE_SPACE_XBC, N_ROLES),
-                              linear_of(t, ROLE_SPACE_Z, N_ROLES),
-                              linear_of(t, ROLE_SPACE_DT, N_ROLES)};
-    const struct short_conv conv = {m->C, m->taps, t->vec[ROLE_STATE_CONV],
-                                    t->vec[ROLE_SPACE_CONV_BIAS]};
-    const float in = scale_or_one(m->scales.space_in); /* the taps have that of x, B and C */
-    linear[1].scale = in * scale_or_one(m->scales.space_z);
-    linear[2].scale = in * scale_or_one(m->scales.space_dt);
-    const struct state_space space = space_of(model, t);
-    const struct space_rows rows = {a->q, a->k, a->v};
-    const int at = m->layer[layer].n_recurrent;
-    assert(conv.w && conv.bias && linear[2].w && space.decay && space.skip);
-    TIME_OP(b, OP_MATMUL,
-            compute->matmul(b, (float *const[]){a->q, a->k, a->v}, a->x, &norm, linear, 3, M));
-    TIME_OP(b, OP_SHORT_CONV, compute->short_conv(b, a->q, NULL, NULL, a->q, cache, at, &conv));
-    float *y = m->mixes_both ? a->state_out : a->attn_out;
-    TIME_OP(b, OP_STATE_SPACE, compute->state_space(b, y, &rows, cache, at, &space));
+static void state_space(const struct place *at) {
+    const struct layer_scales *scales = &at->m->scales;
+    float *xbc = at->a->q, *z = at->a->k, *dt = at->a->v;
+    float *y = at->m->mixes_both ? at->state_out : at->attn_out;
+    struct linear of_xbc = linear_of(at->t, ROLE_SPACE_XBC, N_ROLES),
+                  of_z = linear_of(at->t, ROLE_SPACE_Z, N_ROLES),
+                  of_dt = linear_of(at->t, ROLE_SPACE_DT, N_ROLES);
+    const float in = scale_or_one(scales->space_in); /* the taps have that of x, B and C */
+    of_z.scale = in * scale_or_one(scales->space_z);
+    of_dt.scale = in * scale_or_one(scales->space_dt);
+    const struct state_space space = space_of(at);
+    const float *bias = at->t->vec[ROLE_SPACE_CONV_BIAS];
+    assert(bias && of_dt.w && space.decay && space.skip);
+    ADD(at, OP_MATMUL, .y = {xbc, z, dt}, .x = {at->x}, .norm = norm_before(at), .n_products = 3,
+        .products = {of_xbc, of_z, of_dt});
+    convolve(at, xbc, bias);
+    ADD(at, OP_STATE_SPACE, .cache_layer = at->m->layer[at->layer].n_recurrent, .y = {y},
+        .x = {xbc, z, dt}, .state_space = space);
 }
 
-void recurrent_layer(struct model *model, int layer, int M, struct kv_cache *cache) {
-    assert(model->part.layer[layer].is_recurrent && cache);
-    static void (*const kinds[])(struct model *, int, int, struct kv_cache *) = {
+void recurrent_layer(const struct place *at) {
+    assert(at->m->layer[at->layer].is_recurrent && at->count == COUNT_ALL);
+    static void (*const kinds[])(const struct place *) = {
         [STATE_CONV] = short_conv, [STATE_DELTA] = delta_rule, [STATE_SPACE] = state_space};
-    kinds[model->part.state.kind](model, layer, M, cache);
+    kinds[at->m->state.kind](at);
 }
 
-struct linear recurrent_output(const struct model *model, int layer) {
-    const struct tensors *t = &model->layers[layer];
-    const bool has_matrices = model->part.state.kind != STATE_CONV;
-    assert(t->w[has_matrices ? ROLE_STATE_OUT : ROLE_CONV_OUT]);
-    if (!has_matrices) return ending_of(model, t, ROLE_CONV_OUT, ROLE_CONV_OUT_BIAS);
-    struct linear out = ending_of(model, t, ROLE_STATE_OUT, N_ROLES);
-    out.scale = linear_scale(&out) * scale_or_one(model->config.scales.space_out);
+struct linear recurrent_output(const struct place *at) {
+    const bool has_matrices = at->m->state.kind != STATE_CONV;
+    assert(at->t->w[has_matrices ? ROLE_STATE_OUT : ROLE_CONV_OUT]);
+    if (!has_matrices) return ending_of(at, ROLE_CONV_OUT, ROLE_CONV_OUT_BIAS);
+    struct linear out = ending_of(at, ROLE_STATE_OUT, N_ROLES);
+    out.scale = linear_scale(&out) * scale_or_one(at->m->scales.space_out);
     return out;
 }

@@ -266,10 +266,10 @@ static double softplus(double x) {
     return x > 20 ? x : log1p(exp(x));
 }
 
-struct xielu xielu_of(const struct model *model, const struct tensors *t) {
-    const float *of_file = model->config.layer[t - model->layers].xielu;
+struct xielu xielu_of(const struct model_config *config, int layer) {
+    const float *of_file = config->layer[layer].xielu;
     double beta = (double)of_file[XIELU_BETA];
-    if (model->config.activation != ACTIVATION_XIELU) return (struct xielu){0};
+    if (config->activation != ACTIVATION_XIELU) return (struct xielu){0};
     return (struct xielu){.positive = (float)softplus((double)of_file[XIELU_ALPHA_P]),
                           .negative = (float)(beta + softplus((double)of_file[XIELU_ALPHA_N])),
                           .linear = of_file[XIELU_BETA],
@@ -288,18 +288,4 @@ int model_windows(const struct model_config *config, struct attention_window win
         windows[n++] = own;
     }
     return n;
-}
-
-/* ---- products ------------------------------------------------------------------------------- */
-
-struct linear linear_of(const struct tensors *t, enum role w, enum role bias) {
-    assert(t && w < N_ROLES);
-    return (struct linear){t->w[w], bias == N_ROLES ? NULL : t->vec[bias], 0, t->low[w]};
-}
-
-struct linear ending_of(const struct model *model, const struct tensors *t, enum role w,
-                        enum role bias) {
-    struct linear linear = linear_of(t, w, bias);
-    linear.scale = model->config.residual_scale;
-    return linear;
 }

@@ -27,39 +27,12 @@ void layers_add_latents(struct model_config *config, const struct weights *weigh
  * the layers without a tensor of values. Only for families that allow it. */
 void layers_find_values(struct model_config *config, const struct weights *weights);
 
-struct model;
-struct tensors;
-struct kv_cache;
-
-/* Returns a layer's product with its bias (N_ROLES: none) and its adapters. */
-struct linear linear_of(const struct tensors *t, enum role w, enum role bias);
-
-/* The same for the last product of a branch: with the residual scale. */
-struct linear ending_of(const struct model *model, const struct tensors *t, enum role w,
-                        enum role bias);
-
-/* forward_recurrent.c: attn_out = the recurrent layer of norm(x), and the states of the step's
- * sequences; and the layer's last product. Called by the thread that runs the pass. */
-void recurrent_layer(struct model *model, int layer, int M, struct kv_cache *cache);
-struct linear recurrent_output(const struct model *model, int layer);
-
 /* Moves the numbers of xIELU from a folder's tensors to the layers. */
 enum status layers_read_xielu(struct model_config *config, const struct weights *weights,
                               struct err *err);
 /* Fails with STATUS_BAD_FILE if they are not finite or out of range. */
 enum status layers_check_xielu(const struct model_config *config, struct err *err);
-
-/* The outputs of a layer's attention or state, before their last product. */
-struct mixed {
-    const float *attn_out;
-    const float *state_out; /* NULL: the layer does not have both */
-};
-
-/* Returns the numbers of xIELU in a layer of a model that has it. */
-struct xielu xielu_of(const struct model *model, const struct tensors *t);
-
-/* forward_latent.c: writes the latent vectors and rotated keys of a layer's M rows to the cache,
- * and if rows are read, the output of attention to attn_out. */
-void latent_mix(struct model *model, int layer, int M, bool is_read, struct kv_cache *cache);
+/* Returns them for the op of a layer; all 0 in a model without xIELU. */
+struct xielu xielu_of(const struct model_config *config, int layer);
 
 #endif

@@ -2,11 +2,13 @@
  * engine/models/.
  *
  * A model's tensors are arrays over roles (roles.h) in every family. load/ fills them from the
- * file's tensors, forward.c runs them with the op table. Shapes use the letters of kernels.h. If
- * several ranks compute one model, H, G and F are a rank's share (shard.h).
+ * file's tensors, forward.c writes the program that uses them. Shapes use the letters of kernels.h.
+ * If several ranks compute one model, H, G and F are a rank's share (shard.h).
  */
 #ifndef PENSTOCK_ENGINE_MODEL_H
 #define PENSTOCK_ENGINE_MODEL_H
+
+#include <stdio.h>
 
 #include "engine/files/model_file.h"
 #include "engine/models/shard.h"
@@ -70,10 +72,10 @@ struct adapter {
 
 /* The adapters that rows may use, by number: 1..n. Number 0 is the base model. */
 struct model_adapters {
-    int n;                     /* 0: adapters are off */
-    struct low_ranks *ranks;   /* [L][N_ADAPTED], to which tensors.low points */
-    struct low_rank *parts;    /* [L][N_ADAPTED][n + 1] */
-    struct row_adapters rows;  /* of the next ops of the pass */
+    int n;                               /* 0: adapters are off */
+    struct low_ranks *ranks;             /* [L][N_ADAPTED], to which tensors.low points */
+    struct low_rank *parts;              /* [L][N_ADAPTED][n + 1] */
+    struct row_adapters rows, read_rows; /* of a step: all, and those that are read */
     int32_t *of_logit_rows;    /* [max_logit_rows] the adapters of the rows that are read */
     int64_t bytes, used_bytes; /* for the numbers of all adapters */
 };
@@ -123,6 +125,7 @@ struct model {
     int n_ones;
     struct model_activations act;
     struct model_adapters adapters;
+    struct program program; /* the forward pass of this rank */
     int64_t weight_bytes;
     /* the mapped file of --weight-cache that holds the matrices; empty: they are in memory */
     struct mapping kept;
@@ -130,8 +133,9 @@ struct model {
     size_t unreleased_bytes;
 };
 
-/* Runs one pass: fills act.logits and act.hidden of rank 0. */
-void model_forward(struct model *model, const struct step *step, struct kv_cache *cache);
+/* Writes the model's program, for its tensors and buffers. It fills act.logits and act.hidden of
+ * rank 0. model_load, model_adapters_open and model_adapters_attach call it. */
+void model_write_program(struct model *model);
 
 /* ---- adapters (adapters.c) ------------------------------------------------------------------ */
 
@@ -151,9 +155,8 @@ bool model_adapts(const struct model *model, enum role role, int layer);
 void model_adapter_set(struct model *model, int number, const struct adapter *adapter);
 void model_adapter_clear(struct model *model, int number);
 
-/* Sets the adapters of a pass's rows: of all rows, then of the rows that are read. */
+/* Sets the adapters of a pass's rows, before the pass. */
 void model_adapters_begin(struct model *model, const struct step *step);
-void model_adapters_gather(struct model *model, const struct step *step);
 
 /* Returns the role of a folder's tensor by its name there, and its layer (-1: outside of layers);
  * N_ROLES: the model's family does not know it. */
@@ -164,5 +167,36 @@ const struct model_family *model_family_called(const char *name);
 
 /* Returns the head's matrix, which is the token embedding if the two are tied. Only on rank 0. */
 struct matrix *model_head(const struct model *model);
+
+/* ---- buffers (buffers.c) -------------------------------------------------------------------- */
+
+/* One buffer of the activations. */
+struct model_buffer {
+    const char *name;
+    float **buffer;
+    int width;          /* numbers per row; 0: this model or rank does not use it */
+    bool per_logit_row; /* [max_logit_rows][width], otherwise [max_rows][width] */
+};
+enum { N_MODEL_BUFFERS = 18 };
+
+/* Lists the buffers of `a`, for the model's part. */
+void model_buffers(struct model_activations *a, const struct model *model,
+                   struct model_buffer buffers[N_MODEL_BUFFERS]);
+
+/* Returns the bytes of one buffer for the rows of `a`. */
+size_t model_buffer_bytes(const struct model_buffer *buffer, const struct model_activations *a);
+
+/* Returns the bytes of all buffers for these numbers of rows and logit rows, for the memory
+ * plan. */
+int64_t activations_bytes(const struct model *model, int max_rows, int max_logit_rows);
+
+/* ---- the program as text (program_text.c) --------------------------------------------------- */
+
+/* Prints a line per op of the model's program: its layer, its rows, the buffers and matrices that
+ * it reads, and the buffers that it writes. */
+void model_print_program(const struct model *model, FILE *out);
+
+/* The same for a model whose weights are not loaded, on a single rank. */
+void model_print_outline(const struct model_config *config, FILE *out);
 
 #endif

@@ -32,7 +32,7 @@ void rank_touch_cache(struct rank *rank) {
 
 void rank_run(struct rank *rank, const struct step *step) {
     assert(rank->cache && step->M > 0);
-    model_forward(&rank->model, step, rank->cache);
+    program_run(rank->model.backend, &rank->model.program, step, rank->cache);
 }
 
 void rank_close(struct rank *rank) {

@@ -17,31 +17,32 @@ static void op_step_begin(struct backend *b, const struct step *step, struct kv_
 }
 
 /* A pass that a graph may replace. */
-struct forward_pass {
-    void (*forward)(void *arg, const struct step *step);
-    void *arg;
+struct queued_pass {
+    struct backend *b;
+    const struct program *program;
     const struct step *step; /* padded to the graph's rows */
+    struct kv_cache *cache;
 };
 
-static void queue_forward(void *arg) {
-    const struct forward_pass *pass = (const struct forward_pass *)arg;
-    pass->forward(pass->arg, pass->step);
+static void queue_program(void *arg) {
+    const struct queued_pass *pass = (const struct queued_pass *)arg;
+    program_run(pass->b, pass->program, pass->step, pass->cache);
 }
 
-static void op_run(struct backend *b, const struct step *step, struct kv_cache *cache,
-                   void (*forward)(void *arg, const struct step *step), void *arg) {
+static void op_run(struct backend *b, const struct program *program, const struct step *step,
+                   struct kv_cache *cache) {
     struct cuda *cuda = cuda_of(b);
     if (cuda_failed()) return;
     const int rows = graphs_rows(&cuda->graphs, step);
     if (rows == 0) {
-        forward(arg, step);
+        program_run(b, program, step, cache);
         return;
     }
     step_upload(&cuda->step, step, rows, &cuda->attention, cache->config.block_size, cuda->stream);
     step_copied(b);
     struct step padded = *step;
     padded.M = padded.R = rows;
-    struct forward_pass pass = {forward, arg, &padded};
+    struct queued_pass pass = {b, program, &padded, cache};
     const bool one_grid = rows <= cuda->persistent.max_rows;
     struct graph_key key = {rows, {}, step->sampled, cache, one_grid};
     for (int w = 0; w < MAX_WINDOWS; w++) {
@@ -49,68 +50,45 @@ static void op_run(struct backend *b, const struct step *step, struct kv_cache *
         if (cuda->attention.plan[w].n_whole > 0) key.one_grid = false;
     }
     cuda->laid_out = true;
-    graphs_run(&cuda->graphs, &key, cuda->stream, queue_forward, &pass);
+    graphs_run(&cuda->graphs, &key, cuda->stream, queue_program, &pass);
     cuda->laid_out = false;
     b->one_grid_steps = cuda->persistent.launched;
 }
 
-/* A step at the start of contexts: one row per sequence, and the remaining rows as drafts of the
- * last sequence. It writes nothing. */
-struct first_step {
-    int32_t position[STEP_ROWS], row_start[STEP_ROWS + 1], row[STEP_ROWS], slot[STEP_ROWS];
-    int32_t zero[STEP_ROWS];
-    struct step step;
-};
-
-static void first_step_of(struct first_step *f, int rows, int max_seqs) {
-    const int S = min_int(rows, max_seqs);
-    *f = {};
-    for (int m = 0; m < rows; m++) {
-        f->position[m] = max_int(m - S + 1, 0);
-        f->row_start[m] = m;
-        f->row[m] = m;
-        f->slot[m] = -1;
-    }
-    f->row_start[S] = rows;
-    f->step.M = f->step.R = rows;
-    f->step.S = S;
-    f->step.token = f->step.table = f->step.window_table = f->zero;
-    f->step.position = f->position;
-    f->step.slot = f->step.window_slot = f->slot;
-    f->step.row_start = f->row_start;
-    f->step.logit_row = f->row;
-    f->step.table_stride = 1;
-}
-
-static bool consider_one_grid(struct cuda *cuda, int rows, struct kv_cache *cache,
-                              void (*forward)(void *arg, const struct step *step), void *arg) {
-    struct first_step first;
-    first_step_of(&first, rows, cuda->limits.max_seqs);
-    struct forward_pass pass = {forward, arg, &first.step};
-    step_upload(&cuda->step, &first.step, rows, &cuda->attention, cache->config.block_size,
-                cuda->stream);
+/* Considers a step that writes nothing. */
+static bool consider_one_grid(struct backend *b, const struct program *program,
+                              const struct step *step, struct kv_cache *cache) {
+    struct cuda *cuda = cuda_of(b);
+    const int rows = step->M;
+    struct queued_pass pass = {b, program, step, cache};
+    step_upload(&cuda->step, step, rows, &cuda->attention, cache->config.block_size, cuda->stream);
     for (int w = 0; w < MAX_WINDOWS; w++) {
         if (rows > 1 || cuda->attention.plan[w].n_whole == 0) continue;
         cuda->persistent.misfit = "more query heads share keys than a part of attention supports";
         return false;
     }
     cuda->laid_out = true;
-    const bool fits = persistent_consider(&cuda->persistent, rows, queue_forward, &pass);
+    const bool fits = persistent_consider(&cuda->persistent, rows, queue_program, &pass);
     cuda->laid_out = false;
     return fits;
 }
 
-static enum status op_plan_run(struct backend *b, struct kv_cache *cache,
-                               void (*forward)(void *arg, const struct step *step), void *arg,
-                               struct err *err) {
+static enum status op_plan_run(struct backend *b, const struct program *program,
+                               struct kv_cache *cache, struct err *err) {
     struct cuda *cuda = cuda_of(b);
     if (!cuda->persistent.word) return STATUS_OK;
+    struct step step;
+    struct step_arrays arrays;
+    step_arrays_alloc(&arrays, &step, STEP_ROWS, STEP_ROWS, 1, true);
     int rows = graphs_bucket(&cuda->graphs, 0);
     for (int i = 1; rows > 0 && rows <= STEP_ROWS; i++) {
-        if (rows - cuda->limits.max_seqs >= cuda->limits.max_context) break;
-        if (!consider_one_grid(cuda, rows, cache, forward, arg)) break;
+        const int seqs = min_int(rows, cuda->limits.max_seqs);
+        if (rows - seqs >= cuda->limits.max_context) break;
+        step_fill(&arrays, &step, rows, seqs, rows, rows - seqs);
+        if (!consider_one_grid(b, program, &step, cache)) break;
         rows = graphs_bucket(&cuda->graphs, i);
     }
+    step_arrays_free(&arrays);
     return persistent_plan(&cuda->persistent, cuda->graphs.max_graphs, err);
 }
 
@@ -144,8 +122,8 @@ static void op_embed(struct backend *b, float *y, const struct embedding *embedd
     if (embedding->positions)
         embed_rows(y, &embedding->positions->packed, at->position, NULL, 1, true, at->M,
                    cuda->stream);
-    if (embedding->norm)
-        rows_norm(cuda->act, y, y, embedding->norm, at->M, embedding->tokens->packed.K,
+    if (embedding->norm.gain)
+        rows_norm(cuda->act, y, y, &embedding->norm, at->M, embedding->tokens->packed.K,
                   cuda->stream);
 }
 

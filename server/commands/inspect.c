@@ -12,7 +12,7 @@ int command_inspect(struct options *options) {
     struct err err;
     int code = find_models(options);
     if (code) return code;
-    return engine_inspect(&config, options->tensors, stdout, &err) ? print_error(&err) : 0;
+    return engine_inspect(&config, options->inspected, stdout, &err) ? print_error(&err) : 0;
 }
 
 int command_quantize(struct options *options) {

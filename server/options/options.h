@@ -109,8 +109,8 @@ struct options {
         const char *folder; /* of models by name; NULL: huggingface_hub's cache */
         bool offline;       /* no model is fetched */
     } hub;
-    bool check;                     /* serve: end before the weights are loaded */
-    bool tensors;                   /* inspect: list each tensor */
+    bool check; /* serve: end before the weights are loaded */
+    struct inspected inspected;
     enum quantization type;         /* quantize: of the layers' matrices */
     bool deltas;                    /* parse: one line per byte that adds something */
     enum grammar_file grammar_file; /* grammar: kind of its file */

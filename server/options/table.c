@@ -41,6 +41,7 @@ const struct command command_table[] = {
     {"inspect", COMMAND_INSPECT, "PATH", 1, true, "show the contents of a model file",
      "  penstock inspect model.gguf\n"
      "  penstock inspect --tensors --max-model-len 4096 model.gguf\n"
+     "  penstock inspect --program model.gguf\n"
      "It shows the model, its tokenizer, the memory that serving it takes with these options, and "
      "the\n"
      "file's keys.\n"},
@@ -306,8 +307,10 @@ const struct option option_table[] = {
     {"type", NULL, OPTION_ENUM, AT(type), "q8_0", 0, 0, block_type_names, COMMAND_QUANTIZE,
      "Quantize", "type of the quantised matrices; below 8 bits embedding and head are q6_k"},
 
-    {"tensors", NULL, OPTION_BOOL, AT(tensors), "false", 0, 0, NULL, COMMAND_INSPECT, "Inspect",
-     "list each tensor with its type, shape and size"},
+    {"tensors", NULL, OPTION_BOOL, AT(inspected.tensors), "false", 0, 0, NULL, COMMAND_INSPECT,
+     "Inspect", "list each tensor with its type, shape and size"},
+    {"program", NULL, OPTION_BOOL, AT(inspected.program), "false", 0, 0, NULL, COMMAND_INSPECT,
+     "Inspect", "list each op of the forward pass: its layer, rows, inputs, matrices and outputs"},
 
     {"deltas", NULL, OPTION_BOOL, AT(deltas), "false", 0, 0, NULL, COMMAND_PARSE, "Parse",
      "print the part of the message that each byte of the text adds, one per line"},

@@ -118,9 +118,10 @@ START_TEST(times_are_of_every_op) {
     ck_assert_int_eq(run_steps(engine, &steps, FEW), run_steps(engine, NULL, FEW));
     for (int op = 0; op < N_OPS; op++) {
         bool once = op != OP_STEP && op != OP_GATHER && op != OP_NORM_ADD && op != OP_EXPERTS &&
-                    op != OP_SHORT_CONV && op != OP_DELTA_RULE &&
-                    op != OP_STATE_SPACE && /* only in other models */
-                    op != OP_ALL_REDUCE;    /* only with several ranks */
+                    op != OP_SHORT_CONV && op != OP_DELTA_RULE && op != OP_STATE_SPACE &&
+                    op != OP_MATMUL_HEADS && op != OP_LATENT_WRITE &&
+                    op != OP_HIDDEN &&   /* only in other models, or for embeddings */
+                    op != OP_ALL_REDUCE; /* only with several ranks */
         ck_assert_msg(!once || all.calls[op] >= STEPS, "%s", op_name((enum op)op));
         ck_assert(op == OP_STEP || op == OP_BETWEEN || steps.calls[op] == 0);
     }

@@ -454,7 +454,7 @@ static void check_types(const opened &on, struct kv_cache *cache, bool typed, bo
     const norm_choice layer = {true, true, true};
     const struct norm norm = in.norm(layer);
     const struct embedding embedding = {tokens.w, 1, learned ? positions.w : nullptr, types.w,
-                                        &norm};
+                                        norm};
     same_bytes same;
     for (int M : row_counts) {
         floats sum;

@@ -390,7 +390,7 @@ START_TEST(inspect_shows_the_gpu_s_memory) {
     char *text = NULL;
     size_t length;
     FILE *out = open_memstream(&text, &length);
-    ck_assert_int_eq(engine_inspect(&config, false, out, &err), STATUS_OK);
+    ck_assert_int_eq(engine_inspect(&config, (struct inspected){0}, out, &err), STATUS_OK);
     fclose(out);
     ck_assert_ptr_nonnull(strstr(text, "steps, attention"));
     ck_assert_ptr_nonnull(strstr(text, "share to use: 0.90"));

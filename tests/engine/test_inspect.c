@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/engine.h"
+#include "engine/internal.h"
 #include "support/gguf_sample.h"
 #include "support/suite_main.h"
 #include "support/tiny_model.h"
@@ -21,7 +21,7 @@ static enum status inspect(const char *path, int64_t kv_memory, char **text, str
     size_t size;
     FILE *out = open_memstream(text, &size);
     ck_assert_ptr_nonnull(out);
-    enum status status = engine_inspect(&config, true, out, err);
+    enum status status = engine_inspect(&config, (struct inspected){true, true}, out, err);
     fclose(out);
     return status;
 }
@@ -227,6 +227,51 @@ START_TEST(settings_that_cannot_work_are_told) {
 }
 END_TEST
 
+/* Models of each kind of layer, with each kind of branch. */
+static const char *const kinds[] = {
+    "families/qwen3.gguf",       "families/gpt2.gguf",      "folders/opt_350m",
+    "folders/gemma4_moe",        "folders/gemma4",          "families/qwen2moe.gguf",
+    "families/command_r.gguf",   "families/exaone4.gguf",   "families/lfm2_moe.gguf",
+    "families/qwen3_5_moe.gguf", "families/falcon_h1.gguf", "families/nemotron_h.gguf",
+    "families/deepseek_v2.gguf", "folders/gpt_oss",         "families/granitemoe.gguf",
+    "families/apertus.gguf"};
+
+/* Prints the program of the model in memory. The caller frees the text. */
+static char *loaded_program(const struct engine_config *config) {
+    char *text;
+    size_t size;
+    struct err err = {0};
+    struct engine *engine;
+    FILE *out = open_memstream(&text, &size);
+    ck_assert_msg(engine_open(&engine, config, &err) == STATUS_OK, "%s", err.message);
+    model_print_program(&engine->model, out);
+    fclose(out);
+    engine_close(engine);
+    return text;
+}
+
+START_TEST(the_program_of_a_file_is_that_of_the_loaded_model) {
+    char path[64], *text;
+    size_t size;
+    struct err err = {0};
+    snprintf(path, sizeof path, "tests/vectors/%s", kinds[_i]);
+    const struct engine_config config = {.model = path,
+                                         .stand_in_vocabulary = true,
+                                         .threads = 1,
+                                         .max_num_seqs = 4,
+                                         .max_num_batched_tokens = 64,
+                                         .block_size = 16};
+    FILE *out = open_memstream(&text, &size);
+    enum status status = engine_inspect(&config, (struct inspected){.program = true}, out, &err);
+    fclose(out);
+    ck_assert_msg(status == STATUS_OK, "%s", err.message);
+    char *program = loaded_program(&config);
+    expect_line(text, program);
+    free(program);
+    free(text);
+}
+END_TEST
+
 /* ---- the suite ------------------------------------------------------------------------------ */
 
 int main(void) {
@@ -244,6 +289,8 @@ int main(void) {
     Suite *suite = suite_create("engine/inspect");
     TCase *cases = tcase_create("all");
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(cases, tests[i]);
+    tcase_add_loop_test(cases, the_program_of_a_file_is_that_of_the_loaded_model, 0,
+                        (int)(sizeof kinds / sizeof *kinds));
     suite_add_tcase(suite, cases);
     return suite_main(suite);
 }

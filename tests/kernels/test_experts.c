@@ -262,7 +262,7 @@ static struct experts take_experts(struct backend *b, const struct world *w) {
     x.router = take(b, DTYPE_F32, E, K, w->router);
     x.router.bias = w->router_bias;
     x.router.scale = w->router_gain ? 0.25f : 0;
-    x.router_norm = w->router_gain ? &w->router_norm : NULL;
+    x.router_norm = w->router_norm;
     x.expert_scale = w->expert_scale;
     x.mlp = (struct mlp){w->gate_bias ? ACTIVATION_CLAMPED : ACTIVATION_SILU,
                          take(b, w->type, E * F, K, w->gate), take(b, w->type, E * F, K, w->up),

@@ -279,7 +279,7 @@ static void check_normed_embedding(struct backend *b, const struct embedding *em
     float *right = mem_alloc(n * sizeof *right), *y = mem_alloc(n * sizeof *y);
     struct embedding normed = *embedding;
     normed.types = embedding->positions; /* any rows */
-    normed.norm = &(struct norm){NORM_LAYER, gain, bias, 1e-12f};
+    normed.norm = (struct norm){NORM_LAYER, gain, bias, 1e-12f};
     for (int m = 0; m < MAX_ROWS; m++) {
         float *row = right + (size_t)(m * K);
         types[m] = is_typed ? m * 5 % 3 : 0;

@@ -290,81 +290,6 @@ static enum status load_ones(const struct loader *l) {
     return status;
 }
 
-/* ---- activations ---------------------------------------------------------------------------- */
-
-/* One buffer of the activations. */
-struct load_field {
-    float **buffer;
-    int width;          /* numbers per row; 0: this model or rank does not use it */
-    bool per_logit_row; /* [max_logit_rows][width], otherwise [max_rows][width] */
-};
-
-enum { N_FIELDS = 18 };
-
-static void activation_fields(struct model_activations *a, const struct model *model,
-                              struct load_field fields[N_FIELDS]) {
-    const struct model_config *m = &model->part;
-    bool first = model->shard.rank == 0;
-    bool post =
-        config_has(m, ROLE_ATTN_POST_NORM) || config_has(m, ROLE_FFN_POST_NORM) || m->norms_stream;
-    bool projects = first && config_has(m, ROLE_PROJECT_IN);
-    const struct config_widths most = config_widest(m);
-    int inputs = m->L * m->P;
-    const struct load_field all[N_FIELDS] = {
-        {&a->x, m->K, false},
-        {&a->q, most.q, false},
-        {&a->k, most.kv, false},
-        {&a->v, most.kv, false},
-        {&a->attn_out, most.q, false},
-        {&a->attn_gate, config_has(m, ROLE_Q_GATED) ? m->H * m->D : 0, false},
-        {&a->state_out, m->mixes_both ? config_recurrent_width(m) : 0, false},
-        {&a->latent, config_latent_width(m), false},
-        {&a->branch, post ? m->K : 0, false},
-        {&a->both, m->experts.beside_mlp ? m->K : 0, false},
-        {&a->inputs, inputs, false},
-        {&a->input_parts, inputs, false},
-        {&a->logit_inputs, inputs, true},
-        {&a->embedded, projects ? m->K_embedding : 0, false},
-        {&a->logit_x, m->K, true},
-        {&a->logits, first && !m->is_encoder ? m->V : 0, true},
-        {&a->hidden, first ? m->K_embedding : 0, true},
-        {&a->part, first ? 0 : m->K, false},
-    };
-    memcpy(fields, all, sizeof all);
-}
-
-static size_t field_bytes(const struct load_field *field, const struct model_activations *a) {
-    int rows = field->per_logit_row ? a->max_logit_rows : a->max_rows;
-    return (size_t)rows * (size_t)field->width * sizeof(float);
-}
-
-int64_t activations_bytes(const struct model *model, int max_rows, int max_logit_rows) {
-    assert(max_rows > 0 && max_logit_rows >= 0);
-    struct model_activations a = {.max_rows = max_rows, .max_logit_rows = max_logit_rows};
-    struct load_field fields[N_FIELDS];
-    activation_fields(&a, model, fields);
-    int64_t bytes = 0;
-    for (int i = 0; i < N_FIELDS; i++) bytes += (int64_t)field_bytes(&fields[i], &a);
-    return bytes;
-}
-
-static enum status make_activations(const struct loader *l) {
-    struct model_activations *a = &l->model->act;
-    struct load_field fields[N_FIELDS];
-    a->max_rows = l->settings->max_num_batched_tokens;
-    a->max_logit_rows = l->settings->max_logit_rows;
-    activation_fields(a, l->model, fields);
-    enum status status = STATUS_OK;
-    for (int i = 0; i < N_FIELDS && !status; i++) {
-        void *made;
-        if (fields[i].width == 0) continue;
-        status = buffer_take(l->model->backend, &made, field_bytes(&fields[i], a), "activations",
-                             "lower {max-num-batched-tokens} or {max-num-seqs}", l->err);
-        *fields[i].buffer = made;
-    }
-    return status;
-}
-
 /* ---- entry points --------------------------------------------------------------------------- */
 
 static enum status load_all(const struct loader *l) {
@@ -396,7 +321,9 @@ enum status model_load(struct model *model, const struct weights *weights,
     l.has_matrices = settings->weight_cache && weight_cache_take(model, settings);
     enum status status = load_all(&l);
     if (!status && settings->weight_cache && !l.has_matrices) weight_cache_keep(model, settings);
-    return status ? status : make_activations(&l);
+    if (!status) status = activations_open(model, settings, err);
+    if (!status) model_write_program(model);
+    return status;
 }
 
 static void free_tensors(struct model *model, struct tensors *tensors, int layer) {
@@ -412,9 +339,9 @@ static void free_tensors(struct model *model, struct tensors *tensors, int layer
 /* The config and the limits of rows are not written: other threads may read them. */
 static void forget_loaded(struct model *model) {
     struct model_activations *act = &model->act;
-    struct load_field fields[N_FIELDS];
-    activation_fields(act, model, fields);
-    for (int i = 0; i < N_FIELDS; i++) *fields[i].buffer = NULL;
+    struct model_buffer buffers[N_MODEL_BUFFERS];
+    model_buffers(act, model, buffers);
+    for (int i = 0; i < N_MODEL_BUFFERS; i++) *buffers[i].buffer = NULL;
     model->backend = NULL;
     model->ends = (struct tensors){0};
     model->layers = NULL;
@@ -428,14 +355,10 @@ static void forget_loaded(struct model *model) {
 
 void model_unload(struct model *model) {
     struct backend *b = model->backend;
-    struct load_field fields[N_FIELDS];
-    activation_fields(&model->act, model, fields);
-    for (int i = 0; i < N_FIELDS; i++) {
-        if (!*fields[i].buffer) continue;
-        b->memory->buffer_free(b, *fields[i].buffer, field_bytes(&fields[i], &model->act));
-    }
+    activations_close(model);
     for (int i = 0; model->layers && i < model->config.L; i++)
         free_tensors(model, &model->layers[i], i);
+    program_free(&model->program);
     mem_free(model->layers);
     free_tensors(model, &model->ends, -1);
     mapping_close(&model->kept);

@@ -21,13 +21,15 @@ enum status model_load(struct model *model, const struct weights *weights,
  * limits of rows, adapters. The model may be loaded again with another backend. */
 void model_unload(struct model *model);
 
-/* Returns the bytes of all activation buffers for these numbers of rows and logit rows, for the
- * memory plan. */
-int64_t activations_bytes(const struct model *model, int max_rows, int max_logit_rows);
-
 /* Copies N rows of K out of columns that are `column` numbers long; row n is entry n * step of each
  * column. A number has `size` bytes. Tiles keep both sides in the cache. */
 void turn_rows(char *rows, const char *from, size_t N, size_t K, size_t column, size_t step,
                size_t size);
+
+/* Allocates the buffers of a pass (model_buffers) for the rows of a step; frees those that were
+ * allocated. Fails with STATUS_USAGE if memory is short. */
+enum status activations_open(struct model *model, const struct engine_config *settings,
+                             struct err *err);
+void activations_close(struct model *model);
 
 #endif

@@ -179,10 +179,11 @@ void op_experts(struct backend *b, float *sum, const float *x, const struct norm
                          .E = experts->E,
                          .K = experts->router.w->K};
     const struct linear routers[] = {experts->router, experts->shared_gate};
-    assert(!experts->router_norm || !experts->shared_gate.w);
+    const struct norm *of_router = experts->router_norm.gain ? &experts->router_norm : NULL;
+    assert(!of_router || !experts->shared_gate.w);
     pool_run(cpu->pool, norm_piece, &job, M);
-    op_matmul(b, (float *const[]){m->logits, m->shared}, experts->router_norm ? x : m->h,
-              experts->router_norm, routers, experts->shared_gate.w ? 2 : 1, M);
+    op_matmul(b, (float *const[]){m->logits, m->shared}, of_router ? x : m->h, of_router, routers,
+              experts->shared_gate.w ? 2 : 1, M);
     pool_run(cpu->pool, route_piece, &job, M);
     mixture_group(m, M, experts->n_used, experts->E);
     mix(&job);

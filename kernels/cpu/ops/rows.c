@@ -62,7 +62,7 @@ static void embed_piece(void *arg, int i, int thread) {
         if (e->tokens) embed_token(job, m, y);
         if (e->types) add_row(job, e->types, type_of(job, m), row, y);
         if (e->positions) add_row(job, e->positions, job->cpu->step->position[m], row, y);
-        if (e->norm) path_norm(job->cpu->path, y, y, e->norm, (int)job->length);
+        if (e->norm.gain) path_norm(job->cpu->path, y, y, &e->norm, (int)job->length);
     }
 }
 

@@ -121,8 +121,8 @@ void gemm_experts(struct gemm_workspace *gemm_work, struct expert_workspace *wor
     const int K = experts->router.w->packed.K;
     assert(M <= work->max_rows && experts->E <= work->shape.E && norm);
     if (M == 0) return;
-    assert(!experts->router_norm || !experts->shared_gate.w);
-    const struct norm *of_router = experts->router_norm ? experts->router_norm : norm;
+    assert(!experts->router_norm.gain || !experts->shared_gate.w);
+    const struct norm *of_router = experts->router_norm.gain ? &experts->router_norm : norm;
     rows_norm(gemm_work->act, gemm_work->normed, x, of_router, M, K, gemm_work->stream);
     ask_router(work, gemm_work, experts, M);
     if (of_router != norm)

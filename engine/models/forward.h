@@ -1,0 +1,48 @@
+/* forward: functions that write the rows of a model's program. Folder-internal; on the thread that
+ * loads the model. */
+#ifndef PENSTOCK_ENGINE_FORWARD_H
+#define PENSTOCK_ENGINE_FORWARD_H
+
+#include "engine/models/layers.h"
+#include "engine/models/model.h"
+
+/* The place for which rows are written: a layer or the ends, the rows of the step that it computes,
+ * and their buffers. */
+struct place {
+    struct model *model;
+    const struct model_config *m; /* the model's part */
+    struct model_activations *a;
+    int layer; /* -1: outside of layers */
+    const struct tensors *t;
+    enum op_count count;
+    float *x;         /* the stream */
+    float *attn_out;  /* of attention or a recurrent layer */
+    float *state_out; /* NULL: the layer does not have both */
+    float *inputs;    /* the per-layer inputs; NULL: not used */
+};
+
+/* Appends a row to the model's program, for the rows of `at` unless it has a count of its own.
+ * ADD(at, OP_GATHER, .y = {y}, .x = {x}, .K = K) has the row's fields as arguments. */
+void forward_add(const struct place *at, struct op_row row);
+#define ADD(at, ...) forward_add(at, (struct op_row){__VA_ARGS__})
+
+/* Returns the norm of a role; `bias` may be N_ROLES: no bias. Without a gain there is no norm. */
+struct norm norm_of(const struct place *at, enum role gain, enum role bias);
+
+/* Returns a layer's product with its bias (N_ROLES: none) and its adapters. */
+struct linear linear_of(const struct tensors *t, enum role w, enum role bias);
+
+/* The same for the last product of a branch: with the residual scale. */
+struct linear ending_of(const struct place *at, enum role w, enum role bias);
+
+/* The mixers of a layer. Each writes keys, values or states of all rows, and attn_out. Ops that
+ * only the rows that are read need have the count `count`. A recurrent layer beside attention
+ * writes state_out instead. */
+void attention_mix(const struct place *at, enum op_count count);
+void latent_mix(const struct place *at, enum op_count count);
+void recurrent_layer(const struct place *at);
+
+/* Returns the last product of a recurrent layer. */
+struct linear recurrent_output(const struct place *at);
+
+#endif
