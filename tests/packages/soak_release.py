@@ -30,7 +30,7 @@ def hashes(folder):
 def test_it_has_all_parts_with_their_hashes(release):
     found = hashes(release)
     assert [re.sub(r"[-_]0\.1\.0.*(\.tar\.gz|\.deb|\.whl|\.spdx\.json)", r"\1", name) for name in sorted(found)] == [
-        "SHA256SUMS", "penstock.spdx.json", "penstock.whl", "penstock.tar.gz", "penstock.deb"]
+        "SHA256SUMS", "penstock.whl", "penstock.spdx.json", "penstock.tar.gz", "penstock.deb"]
     del found["SHA256SUMS"]
     listed = dict(reversed(line.split("  ")) for line in (release / "SHA256SUMS").read_text().splitlines())
     assert listed == found
