@@ -43,7 +43,6 @@ struct layer {
     enum dtype act;
     struct experts experts = {};
     const float *gain = nullptr;
-    struct norm router_norm = {};
     std::vector<struct matrix *> matrices;
     layer(const kind &k, bool on_cpu, enum dtype act_);
     ~layer();
@@ -120,8 +119,7 @@ layer::layer(const kind &k, bool on_cpu, enum dtype act_) : act(act_) {
     }
     if (k.is_corrected) experts.correction = take_vector((size_t)k.E, 45, 0.2f);
     if (k.has_router_norm) {
-        router_norm = {NORM_RMS, take_vector(K, 46), nullptr, 1e-3f};
-        experts.router_norm = &router_norm;
+        experts.router_norm = {NORM_RMS, take_vector(K, 46), nullptr, 1e-3f};
         experts.router.scale = 0.25f;
         experts.expert_scale = take_vector((size_t)k.E, 47);
     }
