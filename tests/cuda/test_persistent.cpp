@@ -112,7 +112,7 @@ struct opened {
 };
 
 static const int row_counts[] = {9, 1, MAX_M, 8};
-enum { N_COUNTS = sizeof row_counts / sizeof *row_counts };
+enum { N_ROW_COUNTS = sizeof row_counts / sizeof *row_counts };
 
 START_TEST(one_grid_gives_the_bytes_of_single_launches) {
     pass p(short_types[_i % 2], row_counts[_i / 2]);
@@ -343,7 +343,7 @@ END_TEST
 
 /* A grid takes several times as long if each access is watched. */
 int main(int, char **arguments) {
-    const int n = suite_is_watched(arguments[0]) ? 2 : 2 * N_COUNTS;
+    const int n = suite_is_watched(arguments[0]) ? 2 : 2 * N_ROW_COUNTS;
     Suite *suite = suite_create("cuda_persistent");
     TCase *grids = tcase_create("grids"), *lists = tcase_create("lists");
     tcase_set_timeout(grids, 300);

@@ -122,21 +122,37 @@ static struct attention attention_of(int layer) {
     return {H, 0.3f, layer == 0 ? 0.0f : 6.0f, windows[layer]};
 }
 
-static void forward(void *arg, const struct step *step) {
-    world *w = static_cast<world *>(arg);
-    const struct compute_ops *ops = w->b->compute;
-    struct heads heads = {};
-    heads.H = H;
-    heads.rope = {ROTATED, w->inv_freq, ROPE_HALVES};
-    heads.q_gain = w->q_gain;
-    heads.k_gain = w->k_gain;
-    heads.epsilon = 1e-5f;
-    ops->step_begin(w->b, step, w->cache);
+/* The write of a layer's keys and values, with the rotation of its queries. */
+static struct op_row write_of(world *w, int layer) {
+    struct op_row row = {};
+    row.op = OP_ROPE_WRITE;
+    row.cache_layer = layer;
+    for (int i = 0; i < 3; i++) row.y[i] = w->x[i][layer];
+    row.heads.H = H;
+    row.heads.rope = {ROTATED, w->inv_freq, ROPE_HALVES};
+    row.heads.q_gain = w->q_gain;
+    row.heads.k_gain = w->k_gain;
+    row.heads.epsilon = 1e-5f;
+    return row;
+}
+
+/* Runs a step of all layers. */
+static void run_layers(world *w, const struct step *step) {
+    struct program program = {};
+    program.max_rows = program.max_read_rows = (int)CONTEXT * (int)N_SEQUENCES;
     for (int l = 0; l < L; l++) {
-        const struct attention attention = attention_of(l);
-        ops->rope_write(w->b, w->cache, l, &heads, w->x[0][l], w->x[1][l], w->x[2][l]);
-        if (w->attends) ops->attention(w->b, w->y[l], w->x[0][l], w->cache, l, &attention);
+        const struct op_row write = write_of(w, l);
+        struct op_row attend = {};
+        attend.op = OP_ATTENTION;
+        attend.cache_layer = l;
+        attend.y[0] = w->y[l];
+        attend.x[0] = w->x[0][l];
+        attend.attention = attention_of(l);
+        program_add(&program, &write);
+        if (w->attends) program_add(&program, &attend);
     }
+    w->b->compute->run(w->b, &program, step, w->cache);
+    program_free(&program);
 }
 
 /* A step's blocks for layers with separate blocks. */
@@ -185,7 +201,7 @@ static std::vector<bytes> run(world *w, const parts &of) {
             const bytes rows = packed(w->v.act, drawn_rows(w->v.act, what, l, of));
             w->b->memory->upload(w->b, w->x[what][l], rows.data(), rows.size());
         }
-    w->b->compute->run(w->b, &step, w->cache, forward, w);
+    run_layers(w, &step);
     std::vector<bytes> y;
     for (int l = 0; l < L; l++) {
         bytes rows((size_t)step.M * w->row_bytes());
