@@ -227,6 +227,33 @@ START_TEST(settings_that_cannot_work_are_told) {
 }
 END_TEST
 
+/* Two layers of five ops each, the embedding, two gathers, and both ends. */
+START_TEST(the_program_has_a_line_for_each_op) {
+    struct tiny_model tiny;
+    char *text;
+    struct err err = {0};
+    tiny_model_defaults(&tiny);
+    char *path = tiny_model_temporary(&tiny);
+    ck_assert_msg(inspect(path, 0, &text, &err) == STATUS_OK, "%s", err.message);
+    expect_line(text, "\nProgram: 15 ops of a step with M rows, R of which are read\n");
+    expect_line(text,
+                "      -  embed                 M         token_embd.weight [276 x 64] -> x [64]\n"
+                "      0  q k v                 M         norm of x [64], attn_q.weight [64 x 64], "
+                "attn_k.weight [32 x 64], attn_v.weight [32 x 64] -> q [64], k [32], v [32]\n"
+                "      0  rope and kv write     M         -> q [64], k [32], v [32], cache 0\n"
+                "      0  attention             M         q [64], cache 0 -> attn_out [64]\n");
+    expect_line(text,
+                "      1  attention             M if R    q [64], cache 1 -> attn_out [64]\n"
+                "      1  gather                R         x [64] -> logit_x [64]\n"
+                "      1  gather                R         attn_out [64] -> q [64]\n"
+                "      1  attention output      R         q [64], attn_output.weight [64 x 64] -> "
+                "logit_x [64]\n");
+    expect_line(text, "      -  head                  logits    norm of logit_x [64], ");
+    free(text);
+    remove_file(path);
+}
+END_TEST
+
 /* Models of each kind of layer, with each kind of branch. */
 static const char *const kinds[] = {
     "families/qwen3.gguf",       "families/gpt2.gguf",      "folders/opt_350m",
@@ -277,6 +304,7 @@ END_TEST
 int main(void) {
     const TTest *const tests[] = {
         a_model_is_told_in_full,
+        the_program_has_a_line_for_each_op,
         a_model_without_rotary_positions_shows_none,
         stretched_positions_are_told,
         factors_of_the_file_are_told,
