@@ -434,7 +434,7 @@ def test_a_terminal_shows_a_bar_and_a_log_lines(place, hub):
 
 def test_a_server_fetches_its_model_once_and_then_opens_no_connection(place, hub):
     hub.files = {f"{NAME}/smol-Q4_K_M.gguf": pathlib.Path(MODEL).read_bytes()}
-    variables = place.environment()
+    variables, asked = place.environment(), 0
     for _ in range(2):
         server = Server("--max-model-len", "256", "--kv-cache-memory", "64MiB", model=NAME, env=variables, served=None)
         try:
@@ -443,8 +443,9 @@ def test_a_server_fetches_its_model_once_and_then_opens_no_connection(place, hub
         finally:
             server.stop()
         assert len(hub.fetched()) == 1
-    assert len(hub.requests) == 2
-    assert place.run("tokenize", "--model", NAME, "Water")[0] == 0 and len(hub.requests) == 2
+        asked = asked or len(hub.requests)  # two, or more if a slow machine let one be tried again
+        assert len(hub.requests) == asked >= 2
+    assert place.run("tokenize", "--model", NAME, "Water")[0] == 0 and len(hub.requests) == asked
 
 
 def test_a_path_wins_over_a_name_and_a_wrong_path_is_not_fetched(place, hub, tmp_path, monkeypatch):
