@@ -135,6 +135,18 @@ static void plan_list_running(struct plan *plan) {
     plan->n_running = plan->n_kept = plan->n_items;
 }
 
+/* Returns the number of sequences that do not decode yet: the running ones, and the waiting ones
+ * for which the batch has places. */
+static int plan_count_prompts(const struct plan *plan) {
+    int n = 0, places = plan->view.max_seqs - plan->n_running;
+    for (int i = 0; i < plan->n_running; i++) n += !sequence_decodes(plan->item[i].sequence);
+    list_each(node, plan->view.waiting) {
+        if (places-- <= 0) break;
+        n++;
+    }
+    return n;
+}
+
 static void plan_check(const struct plan *plan) {
     const struct plan_view *view = &plan->view;
     assert(plan->row_limit <= view->max_rows);
@@ -149,6 +161,7 @@ void plan_make(struct plan *plan, const struct plan_view *view) {
     plan->short_of_blocks = plan->loads = false;
     plan_count_begin(plan);
     plan_list_running(plan);
+    plan->prompts = plan_count_prompts(plan);
     plan_serve_all_running(plan);
     plan_admit_waiting(plan);
     plan_make_room_for_rest(plan);

@@ -96,7 +96,7 @@ struct plan_view {
     const struct checkpoints *checkpoints; /* NULL: hits do not depend on them */
     const struct step_cost *cost;
     float itl_target_ns; /* for a step that decodes; replaces mixed_rows; 0: no target */
-    bool itl_auto;       /* without a target: prompts may make a step ITL_AUTO times as long */
+    bool itl_auto;       /* without a target: prompts may lengthen a step as ITL_AUTO says */
     bool whole_prompts;  /* a prompt gets all its rows in one step, or none */
     bool drafts;         /* drafts may be planned */
     bool fixed_drafts;   /* plan all proposed drafts, whatever their cost */
@@ -138,6 +138,7 @@ struct plan {
     int n_items;            /* n_running and the admitted ones */
     int rows, logit_rows, samples;
     int batch_rows;          /* claimed by running and admitted sequences */
+    int prompts;             /* sequences that do not decode yet, and have a place in the batch */
     struct step_shape shape; /* of the rows: decodes with their drafts, and prompts */
     int row_limit;           /* of the step */
     bool short_of_blocks;    /* a running sequence could not get a row */
@@ -162,7 +163,8 @@ void plan_free(struct plan *plan);
 /* Plans a step. `plan` gets a copy of the view, which is valid during the call. */
 void plan_make(struct plan *plan, const struct plan_view *view);
 
-/* With itl_auto, prompts may make a step with decodes this many times as long. */
+/* With itl_auto, prompts may make a step with decodes this many times as long, or 1 + n times if
+ * there are n prompts for each decode: then few tokens wait for many prompts. */
 #define ITL_AUTO 2.0
 
 /* Returns the ITL target of a planned step, or of the decodes that are planned so far, in ns; 0: it

@@ -109,7 +109,10 @@ float plan_itl_target(const struct plan *plan) {
     const bool has_target = view->itl_target_ns > 0 || view->itl_auto;
     if (!has_target || decodes == 0 || !view->cost->prefill.known) return 0;
     if (view->itl_target_ns > 0) return view->itl_target_ns;
-    return (float)(ITL_AUTO * step_cost_decodes_ns(view->cost, decodes));
+    const double share = (double)plan->prompts / decodes;
+    const double times = share > ITL_AUTO - 1 ? 1 + share : ITL_AUTO;
+    const double quantile = view->cost->prefill.quantile_99;
+    return (float)(times * quantile * step_cost_decodes_ns(view->cost, decodes));
 }
 
 /* Returns the rows of a prompt from position `from` for which a timed step has time, up to the end
