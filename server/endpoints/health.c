@@ -1,4 +1,5 @@
 /* The state of the process: liveness, readiness, metrics, version. */
+#include "server/app/promised/promised.h"
 #include "server/endpoints/endpoints.h"
 #include "server/endpoints/exposition.h"
 #include "server/endpoints/live.h"
@@ -59,6 +60,7 @@ void health_metrics(struct app *app, struct http_request *http) {
     struct scheduler_stats stats;
     struct http_stats connections;
     struct prefix_store_stats store;
+    struct journal_stats journal;
     struct buf body = {0};
     bool openmetrics = exposition_prefers_openmetrics(http_header(http, "Accept"));
     scheduler_stats(app->scheduler, &stats);
@@ -81,6 +83,8 @@ void health_metrics(struct app *app, struct http_request *http) {
     process_stats(&view.process);
     if (app->prefix_store) prefix_store_stats(app->prefix_store, &store);
     if (app->prefix_store) view.store = &store;
+    if (app->promises) journal_stats(app->promises->journal, &journal);
+    if (app->promises) view.journal = &journal;
     metrics_write(&body, openmetrics, &view);
     http_respond(http, 200, exposition_content_type(openmetrics), body.data, body.length, NULL, 0);
     buf_free(&body);

@@ -5,9 +5,9 @@
  *                   them to the index, moves the writes to `done` and calls on_done
  *   the loop        journal_take    gets them back, in the order of the pushes
  *
- * `mutex` guards the index, the queue and the list of done writes. It is never held during a read
- * or write of a file. The folder belongs to the journal's thread, which allocates nothing: a write
- * brings its bytes and the entry for the index.
+ * `mutex` guards the index, the queue, the list of done writes and the counts. It is never held
+ * during a read or write of a file. The folder belongs to the journal's thread, which allocates
+ * nothing: a write brings its bytes and the entry for the index.
  *
  * A write that does not fit on the disk fails alone, and later ones are tried again. If a sync
  * fails, the kernel may have dropped pages that it calls clean: nothing more is written until the
@@ -35,8 +35,8 @@ struct journal {
     struct journal_folder folder; /* the thread's */
     int folder_fd;                /* for readers */
     struct err broken;            /* the thread's: a sync failed */
-    uint64_t evicted, damaged;
-    int64_t bytes;
+    uint64_t n_syncs;             /* the thread's */
+    struct journal_stats counts;  /* without the numbers of promises */
     _Atomic uint64_t last_number;
 };
 
@@ -55,7 +55,7 @@ static void evict_segment(struct journal *journal, uint64_t segment) {
         struct promise *promise = list_entry(node, struct promise, node);
         if (promise->entry.segment != segment) continue;
         index_remove(&journal->index, promise);
-        journal->evicted++;
+        journal->counts.evicted++;
     }
 }
 
@@ -97,6 +97,7 @@ static bool drop_oldest(struct journal *journal) {
     }
     if (!move_running(journal, segment)) return false;
     if (fdatasync(folder->file) != 0) return false; /* before the older copies go */
+    journal->n_syncs++;
     pthread_mutex_lock(&journal->mutex);
     evict_segment(journal, segment);
     pthread_mutex_unlock(&journal->mutex);
@@ -114,19 +115,24 @@ static bool is_index_full(const struct journal *journal, const struct journal_wr
 static enum status make_room(struct journal *journal, struct journal_write *write) {
     struct journal_folder *folder = &journal->folder;
     size_t length = write->bytes.length;
-    if (is_index_full(journal, write))
+    if (is_index_full(journal, write)) {
+        write->refusal = JOURNAL_REFUSES_NUMBER;
         return err_set(&write->err, STATUS_UNAVAILABLE, NULL,
                        "%d kept requests run already; try again later, or without 'store', "
                        "'background' and Idempotency-Key.",
                        JOURNAL_MAX_PROMISES);
-    if (length > folder->max_bytes / 4)
+    }
+    if (length > folder->max_bytes / 4) {
+        write->refusal = JOURNAL_REFUSES_SIZE;
         return err_set(&write->err, STATUS_UNAVAILABLE, NULL,
                        "The request and its answer take %zu bytes, more than a quarter of "
                        "--state-size: ask for less, or without 'store' and Idempotency-Key.",
                        length);
+    }
     if (!folder_rotate(folder, length)) return cannot_write(journal, write);
     for (int n = folder->n_segments; folder->bytes + length > folder->max_bytes; n--) {
         if (n > 0 && drop_oldest(journal)) continue;
+        write->refusal = JOURNAL_REFUSES_SIZE;
         return err_set(&write->err, STATUS_UNAVAILABLE, NULL,
                        "--state-size is full of requests that still run: try again later, or "
                        "without 'store', 'background' and Idempotency-Key.");
@@ -147,6 +153,7 @@ static void append(struct journal *journal, struct journal_write *write) {
 /* Syncs the newest segment; older ones were synced when it began. */
 static void commit(struct journal *journal, struct list *batch) {
     if (journal->broken.status || journal->folder.file < 0) return;
+    journal->n_syncs++;
     if (fdatasync(journal->folder.file) == 0) return;
     err_set(&journal->broken, STATUS_UNAVAILABLE, NULL,
             "The disk of --state-dir %s has failed (%s): nothing is kept until the server starts "
@@ -159,16 +166,24 @@ static void commit(struct journal *journal, struct list *batch) {
     }
 }
 
+static void count_failure(struct journal_stats *counts, const struct journal_write *write) {
+    assert(write->err.status && write->refusal < N_JOURNAL_REFUSALS);
+    if (write->entry->kind == RECORD_PROMISE) counts->refused[write->refusal]++;
+    if (write->entry->kind == RECORD_ANSWER) counts->lost_answers++;
+}
+
 /* With the mutex. The number of promises is bounded: the oldest finished one goes. */
 static void apply(struct journal *journal, struct journal_write *write) {
     struct promise_index *index = &journal->index;
-    if (!write->err.status) {
+    if (write->err.status) {
+        count_failure(&journal->counts, write);
+    } else {
         index_apply(index, write->entry);
         write->entry = NULL;
     }
     while (index->running.n + index->finished.n > JOURNAL_MAX_PROMISES && index->finished.n > 0) {
         index_remove(index, list_entry(list_first(&index->finished), struct promise, node));
-        journal->evicted++;
+        journal->counts.evicted++;
     }
 }
 
@@ -180,7 +195,8 @@ static void finish(struct journal *journal, struct list *batch) {
         buf_free(&write->bytes);
         list_move(&journal->done, &write->node);
     }
-    journal->bytes = (int64_t)journal->folder.bytes;
+    journal->counts.bytes = journal->folder.bytes;
+    journal->counts.syncs = journal->n_syncs;
     pthread_mutex_unlock(&journal->mutex);
     journal->config.on_done(journal->config.arg);
 }
@@ -221,14 +237,15 @@ static void free_journal(struct journal *journal) {
 static enum status read_folder(struct journal *journal, struct err *err) {
     uint64_t last = 0;
     if (folder_open(&journal->folder, &journal->config, err) ||
-        folder_read(&journal->folder, &journal->index, &last, &journal->damaged, err))
+        folder_read(&journal->folder, &journal->index, &last, &journal->counts.damaged, err))
         return err->status;
     journal->last_number = last;
+    journal->counts.recovered = (uint64_t)journal->index.running.n;
     journal->folder_fd = journal->folder.fd;
-    journal->bytes = (int64_t)journal->folder.bytes;
-    if (journal->damaged > 0)
+    journal->counts.bytes = journal->folder.bytes;
+    if (journal->counts.damaged > 0)
         log_line(LOG_WARNING, "--state-dir %s: damage at %llu places; the promises there are lost",
-                 journal->config.folder, (unsigned long long)journal->damaged);
+                 journal->config.folder, (unsigned long long)journal->counts.damaged);
     return STATUS_OK;
 }
 
@@ -380,10 +397,8 @@ enum status journal_read(struct journal *journal, const struct promise_entry *en
 
 void journal_stats(struct journal *journal, struct journal_stats *out) {
     pthread_mutex_lock(&journal->mutex);
-    *out = (struct journal_stats){.running = journal->index.running.n,
-                                  .finished = journal->index.finished.n,
-                                  .bytes = journal->bytes,
-                                  .evicted = journal->evicted,
-                                  .damaged = journal->damaged};
+    *out = journal->counts;
+    out->running = journal->index.running.n;
+    out->finished = journal->index.finished.n;
     pthread_mutex_unlock(&journal->mutex);
 }

@@ -110,10 +110,19 @@ void journal_finish(struct journal *journal);
 /* Returns a number for a new promise. Any thread. */
 uint64_t journal_number(struct journal *journal);
 
+/* The reasons for which a promise is not kept. */
+enum journal_refusal {
+    JOURNAL_REFUSES_DISK,   /* the disk is full, or has failed */
+    JOURNAL_REFUSES_SIZE,   /* it is too large for --state-size, or that is full of running ones */
+    JOURNAL_REFUSES_NUMBER, /* JOURNAL_MAX_PROMISES run */
+    N_JOURNAL_REFUSALS
+};
+
 /* A record on its way to the disk. */
 struct journal_write {
     struct list_node node;
-    struct err err;        /* set by the journal if it could not be written */
+    struct err err; /* set by the journal if it could not be written, with the reason: */
+    enum journal_refusal refusal;
     void *owner;           /* the caller's */
     struct buf bytes;      /* the record; the journal frees it when it is written */
     struct promise *entry; /* for the index; the journal's */
@@ -155,11 +164,16 @@ int journal_running(struct journal *journal, struct promise_entry *out, int max)
 enum status journal_read(struct journal *journal, const struct promise_entry *entry,
                          struct buf *bytes, struct record *out, struct err *err);
 
+/* Counts since the start, except for the first ones. */
 struct journal_stats {
     int running, finished; /* promises */
-    int64_t bytes;         /* of the files */
-    uint64_t evicted;      /* finished promises, since the start */
+    uint64_t bytes;        /* of the files */
+    uint64_t evicted;      /* finished promises */
+    uint64_t recovered;    /* promises of an earlier process that ran at the start */
     uint64_t damaged;      /* places in the files that held no record, at the start */
+    uint64_t syncs;        /* of files, for one or more records */
+    uint64_t refused[N_JOURNAL_REFUSALS]; /* promises */
+    uint64_t lost_answers;                /* answers that could not be written */
 };
 void journal_stats(struct journal *journal, struct journal_stats *out);
 

@@ -359,8 +359,36 @@ def test_a_full_disk_refuses_promises_and_nothing_else(tmp_path):
             refused = [answer for answer in answers if answer.status_code == 503]
             assert answers[0].status_code == 200 and refused, [answer.status_code for answer in answers]
             assert "cannot be kept in --state-dir" in refused[0].json()["error"]["message"]
+            assert server.metrics()['penstock_promises_refused_total{reason="disk"}'] == len(refused)
             assert create(client, max_output_tokens=2, store=False).output_text
             assert server.complete(max_tokens=2)
+    finally:
+        server.stop()
+
+
+def test_metrics_count_promises_before_and_after_a_kill(tmp_path):
+    server = serve(tmp_path)
+    with client_of(server) as client:
+        create(client, max_output_tokens=2)
+        for _ in range(2):
+            create(client, max_output_tokens=400, background=True)
+        read = server.metrics()
+        assert read['penstock_promises{state="open"}'] == 2 and read["penstock_promises_recovered_total"] == 0
+        assert 3 <= read["penstock_journal_syncs_total"] <= 4
+        assert read["penstock_journal_bytes"] == sum(file.stat().st_size for file in tmp_path.glob("*") if file.name != "lock")
+        server.process.kill()
+        server.process.wait()
+    server.stop()
+    server = serve(tmp_path)
+    try:
+        read = server.metrics()
+        assert read["penstock_promises_recovered_total"] == read['penstock_promises{state="open"}'] == 2
+        assert read['penstock_promises{state="finished"}'] == 1 and read["penstock_journal_syncs_total"] == 0
+        end = time.monotonic() + 60
+        while server.metrics()['penstock_promises{state="finished"}'] != 3 and time.monotonic() < end:
+            time.sleep(0.05)
+        read = server.metrics()
+        assert read['penstock_promises{state="finished"}'] == 3 and read["penstock_promises_recovered_total"] == 2
     finally:
         server.stop()
 

@@ -68,7 +68,32 @@ START_TEST(writes_come_back_in_their_order) {
         ck_assert_int_eq(write->err.status, STATUS_OK);
         journal_write_free(write);
     }
-    ck_assert_int_eq(stats_now().running, N);
+    struct journal_stats stats = stats_now();
+    ck_assert_int_eq(stats.running, N);
+    ck_assert_uint_ge(stats.syncs, 1); /* one sync may serve several writes */
+    ck_assert_uint_le(stats.syncs, N);
+}
+END_TEST
+
+START_TEST(syncs_and_recovered_promises_are_counted) {
+    ck_assert_int_eq(open_journal(), STATUS_OK);
+    uint64_t empty = stats_now().bytes;
+    for (uint64_t i = 1; i <= 3; i++) {
+        ck_assert_int_eq(put(RECORD_PROMISE, i), STATUS_OK);
+        ck_assert_uint_eq(stats_now().syncs, i);
+    }
+    ck_assert_int_eq(put(RECORD_ANSWER, 2), STATUS_OK);
+    struct journal_stats stats = stats_now();
+    ck_assert_uint_eq(stats.recovered, 0);
+    ck_assert_uint_gt(stats.bytes, empty);
+    close_journal();
+    ck_assert_int_eq(open_journal(), STATUS_OK);
+    ck_assert_uint_eq(stats_now().recovered, 2);
+    ck_assert_uint_eq(stats_now().syncs, 0);
+    ck_assert_uint_ge(stats_now().bytes, stats.bytes);
+    ck_assert_int_eq(put(RECORD_ANSWER, 1), STATUS_OK);
+    ck_assert_int_eq(stats_now().running, 1);
+    ck_assert_uint_eq(stats_now().recovered, 2); /* a count since the start */
 }
 END_TEST
 
@@ -102,6 +127,7 @@ START_TEST(running_promises_are_never_evicted) {
     while (put_large(RECORD_PROMISE, (uint64_t)n + 1) == STATUS_OK) n++;
     ck_assert_int_eq(err.status, STATUS_UNAVAILABLE);
     ck_assert_ptr_nonnull(strstr(err.message, "--state-size is full"));
+    ck_assert_uint_eq(stats_now().refused[JOURNAL_REFUSES_SIZE], 1);
     ck_assert_int_gt(n, 15);
     for (int i = 1; i <= n; i++) ck_assert(has((uint64_t)i));
     ck_assert_int_le(stats_now().bytes, JOURNAL_MIN_SIZE);
@@ -119,6 +145,8 @@ START_TEST(a_record_larger_than_a_quarter_is_refused) {
     ck_assert_int_eq(open_journal(), STATUS_OK);
     ck_assert_int_eq(write_sample(RECORD_PROMISE, 1, body, sizeof body), STATUS_UNAVAILABLE);
     ck_assert_ptr_nonnull(strstr(err.message, "a quarter of --state-size"));
+    ck_assert_uint_eq(stats_now().refused[JOURNAL_REFUSES_SIZE], 1);
+    ck_assert_uint_eq(stats_now().refused[JOURNAL_REFUSES_DISK], 0);
     ck_assert_int_eq(put(RECORD_PROMISE, 2), STATUS_OK);
 }
 END_TEST
@@ -178,8 +206,11 @@ START_TEST(a_full_disk_fails_the_write_and_nothing_else) {
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     enum status status = put_large(RECORD_PROMISE, 2);
     struct err full = err;
-    enum status small = put(RECORD_ANSWER, 1);
+    enum status small = put(RECORD_ANSWER, 1), answer = put_large(RECORD_ANSWER, 1);
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+    ck_assert_int_eq(answer, STATUS_UNAVAILABLE);
+    ck_assert_uint_eq(stats_now().refused[JOURNAL_REFUSES_DISK], 1);
+    ck_assert_uint_eq(stats_now().lost_answers, 1);
     ck_assert_int_eq(status, STATUS_UNAVAILABLE);
     ck_assert_ptr_nonnull(strstr(full.message, "cannot be kept in --state-dir"));
     ck_assert_int_eq(small, STATUS_OK);
@@ -198,6 +229,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, promises_survive_the_process);
     tcase_add_test(tests, a_promise_is_found_only_with_its_key);
     tcase_add_test(tests, writes_come_back_in_their_order);
+    tcase_add_test(tests, syncs_and_recovered_promises_are_counted);
     tcase_add_test(tests, the_oldest_finished_promises_are_evicted_first);
     tcase_add_test(tests, running_promises_are_never_evicted);
     tcase_add_test(tests, a_record_larger_than_a_quarter_is_refused);

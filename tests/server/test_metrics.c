@@ -169,6 +169,32 @@ START_TEST(the_prefix_store_is_shown) {
 }
 END_TEST
 
+START_TEST(the_journal_is_shown) {
+    const struct journal_stats journal = {.running = 2,
+                                          .finished = 3,
+                                          .bytes = 12345678901,
+                                          .evicted = 4,
+                                          .recovered = 5,
+                                          .syncs = 6,
+                                          .refused = {7, 8, 9},
+                                          .lost_answers = 10};
+    write_as(false);
+    expect("\npenstock_promises{state=\"open\"} 0\n");
+    view.journal = &journal;
+    write_as(false);
+    expect("\npenstock_promises{state=\"open\"} 2\n");
+    expect("\npenstock_promises{state=\"finished\"} 3\n");
+    expect("\npenstock_promises_evicted_total 4\n");
+    expect("\npenstock_promises_recovered_total 5\n");
+    expect("\npenstock_promises_refused_total{reason=\"disk\"} 7\n");
+    expect("\npenstock_promises_refused_total{reason=\"state_size\"} 8\n");
+    expect("\npenstock_promises_refused_total{reason=\"too_many\"} 9\n");
+    expect("\npenstock_journal_bytes 12345678901\n");
+    expect("\npenstock_journal_syncs_total 6\n");
+    expect("\npenstock_journal_lost_answers_total 10\n");
+}
+END_TEST
+
 START_TEST(the_cache_and_the_build_are_told) {
     view.prefix_caching = true;
     write_as(false);
@@ -359,7 +385,7 @@ START_TEST(each_name_is_declared_once) {
             ck_assert_ptr_nonnull(strstr(out.data, line));
             declared++;
         }
-        ck_assert_int_eq(declared, 68); /* and one with a store */
+        ck_assert_int_eq(declared, 75); /* and one with a store */
         ck_assert_int_eq(out.data[out.length - 1], '\n');
     }
 }
@@ -435,6 +461,7 @@ int main(void) {
     tcase_add_test(core, the_scheduler_is_shown);
     tcase_add_test(core, the_loop_is_shown);
     tcase_add_test(core, the_prefix_store_is_shown);
+    tcase_add_test(core, the_journal_is_shown);
     tcase_add_test(core, the_cache_and_the_build_are_told);
     tcase_add_test(core, http_requests_are_told_apart);
     tcase_add_test(core, http_counts_are_bounded);
