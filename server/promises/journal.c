@@ -4,6 +4,7 @@
  *   the journal's   takes the whole queue, appends its records, syncs once (group commit), applies
  *                   them to the index, moves the writes to `done` and calls on_done
  *   the loop        journal_take    gets them back, in the order of the pushes
+ *   a worker        journal_settle  waits until the writes that were pushed before are done
  *
  * `mutex` guards the index, the queue, the list of done writes and the counts. It is never held
  * during a read or write of a file. The folder belongs to the journal's thread, which allocates
@@ -28,8 +29,9 @@ struct journal {
     struct journal_config config;
     pthread_t thread;
     pthread_mutex_t mutex;
-    pthread_cond_t wake;
+    pthread_cond_t wake, settled;
     struct list queue, done;
+    uint64_t n_pushed, n_done; /* writes since the start */
     bool closes;
     struct promise_index index;
     struct journal_folder folder; /* the thread's */
@@ -194,7 +196,10 @@ static void finish(struct journal *journal, struct list *batch) {
         apply(journal, write);
         buf_free(&write->bytes);
         list_move(&journal->done, &write->node);
+        journal->n_done++;
     }
+    assert(journal->n_done <= journal->n_pushed);
+    pthread_cond_broadcast(&journal->settled);
     journal->counts.bytes = journal->folder.bytes;
     journal->counts.syncs = journal->n_syncs;
     pthread_mutex_unlock(&journal->mutex);
@@ -231,6 +236,7 @@ static void free_journal(struct journal *journal) {
     index_close(&journal->index);
     pthread_mutex_destroy(&journal->mutex);
     pthread_cond_destroy(&journal->wake);
+    pthread_cond_destroy(&journal->settled);
     mem_free(journal);
 }
 
@@ -257,6 +263,7 @@ enum status journal_open(struct journal **out, const struct journal_config *conf
     journal->config = *config;
     pthread_mutex_init(&journal->mutex, NULL);
     pthread_cond_init(&journal->wake, NULL);
+    pthread_cond_init(&journal->settled, NULL);
     list_init(&journal->queue);
     list_init(&journal->done);
     index_open(&journal->index);
@@ -319,7 +326,15 @@ void journal_push(struct journal *journal, struct journal_write *write) {
     pthread_mutex_lock(&journal->mutex);
     assert(!journal->closes);
     list_append(&journal->queue, &write->node);
+    journal->n_pushed++;
     pthread_cond_signal(&journal->wake);
+    pthread_mutex_unlock(&journal->mutex);
+}
+
+void journal_settle(struct journal *journal) {
+    pthread_mutex_lock(&journal->mutex);
+    const uint64_t last = journal->n_pushed;
+    while (journal->n_done < last) pthread_cond_wait(&journal->settled, &journal->mutex);
     pthread_mutex_unlock(&journal->mutex);
 }
 

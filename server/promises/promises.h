@@ -136,6 +136,10 @@ void journal_write_free(struct journal_write *write);
 /* Queues a write; the journal owns it until journal_take returns it. Any thread. */
 void journal_push(struct journal *journal, struct journal_write *write);
 
+/* Waits until all writes are done that were pushed before: for the time of one or two syncs. For a
+ * worker: never on the loop, nor while the caller holds a lock. */
+void journal_settle(struct journal *journal);
+
 /* Returns a write that is done, in the order of the pushes, or NULL. The caller frees it. */
 struct journal_write *journal_take(struct journal *journal);
 

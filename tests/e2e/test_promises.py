@@ -91,6 +91,14 @@ def test_a_conversation_goes_on_from_a_stored_response(client, keeper):
         create(client, background=True, store=False)
 
 
+def test_an_answer_is_continued_at_once(client):
+    """A client has the last byte before the disk has the answer."""
+    response = create(client, "One.", max_output_tokens=1)
+    for _ in range(30):
+        response = create(client, "Two.", max_output_tokens=1, previous_response_id=response.id)
+        assert response.status in ("incomplete", "completed")
+
+
 def test_a_background_response_is_followed_from_any_event(client):
     response = create(client, max_output_tokens=16, background=True, seed=5)
     assert response.status == "queued" and response.background and response.output == []

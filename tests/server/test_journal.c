@@ -75,6 +75,23 @@ START_TEST(writes_come_back_in_their_order) {
 }
 END_TEST
 
+START_TEST(a_settled_journal_has_all_writes_of_before) {
+    enum { N = 64 };
+    struct sample sample;
+    struct journal_write *write;
+    ck_assert_int_eq(open_journal(), STATUS_OK);
+    for (uint64_t i = 1; i <= N; i++) {
+        sample_make(&sample, RECORD_PROMISE, i, "{}", 2);
+        journal_push(journal, journal_write_new(&sample.record, NULL));
+        if (i % 8) continue;
+        journal_settle(journal);
+        ck_assert_int_eq(stats_now().running, (int)i);
+    }
+    while ((write = journal_take(journal))) journal_write_free(write);
+    journal_settle(journal); /* nothing is under way */
+}
+END_TEST
+
 START_TEST(syncs_and_recovered_promises_are_counted) {
     ck_assert_int_eq(open_journal(), STATUS_OK);
     uint64_t empty = stats_now().bytes;
@@ -229,6 +246,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, promises_survive_the_process);
     tcase_add_test(tests, a_promise_is_found_only_with_its_key);
     tcase_add_test(tests, writes_come_back_in_their_order);
+    tcase_add_test(tests, a_settled_journal_has_all_writes_of_before);
     tcase_add_test(tests, syncs_and_recovered_promises_are_counted);
     tcase_add_test(tests, the_oldest_finished_promises_are_evicted_first);
     tcase_add_test(tests, running_promises_are_never_evicted);

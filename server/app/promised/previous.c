@@ -39,7 +39,12 @@ static enum status read_earlier(struct earlier *out, const struct continuation *
     const uint8_t *key = to->key ? to->key->digest : NULL;
     const struct api *api = to->api;
     struct promise_entry entry;
-    if (!journal_find_id(journal, key, id, &entry)) return wrong(api, id, "not found", err);
+    bool is_known = journal_find_id(journal, key, id, &entry);
+    if (is_known && !entry.is_finished) { /* its client may have the answer before the disk has */
+        journal_settle(journal);
+        is_known = journal_find_id(journal, key, id, &entry);
+    }
+    if (!is_known) return wrong(api, id, "not found", err);
     if (!entry.is_finished) return wrong(api, id, "is not finished", err);
     if (journal_read(journal, &entry, &out->bytes, &out->record, err) ||
         !record_is(&out->record, RECORD_ID, id, strlen(id)) ||
