@@ -146,7 +146,8 @@ static const struct route fixed_routes[] = {
 /* Of a server with --state-dir, after all others: their path is the beginning of others. */
 static const struct route stored_routes[] = {
     {"/v1/responses/", "GET", .answer = stored_get, .methods = STORED_METHODS,
-     .summary = "Returns a stored response, or its events with stream=true"},
+     .summary = "Returns a stored response, its events with stream=true, or its input: "
+                "{id}/input_items"},
     {"/v1/responses/", "DELETE", .answer = stored_delete, .methods = STORED_METHODS,
      .summary = "Deletes a stored response", .answer_members = "id object deleted"},
     {"/v1/responses/", "POST", .answer = stored_post, .methods = STORED_METHODS,

@@ -1,12 +1,14 @@
-/* Stored responses: GET and DELETE /v1/responses/{id}, POST /v1/responses/{id}/cancel. A client
- * sees only the responses of its own key. */
+/* Stored responses: GET and DELETE /v1/responses/{id}, GET /v1/responses/{id}/input_items, POST
+ * /v1/responses/{id}/cancel. A client sees only the responses of its own key. */
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/app/promised/promised.h"
 #include "server/endpoints/endpoints.h"
 
 #define STORED_PATH "/v1/responses/"
+#define ITEMS_ACTION "/input_items"
 
 /* A response that a client names. */
 struct stored {
@@ -17,18 +19,29 @@ struct stored {
 
 /* ---- finding -------------------------------------------------------------------------------- */
 
-static enum status unknown(const struct http_request *http, struct err *err) {
+/* Is the path a response's with this action after its id? */
+static bool path_ends_with(const struct http_request *http, const char *action) {
+    const char *name = http->path + strlen(STORED_PATH);
+    size_t length = strlen(name), n = strlen(action);
+    return length > n && strcmp(name + length - n, action) == 0;
+}
+
+/* Names the path's id, without the action after it. */
+static enum status unknown(const struct http_request *http, const char *action, struct err *err) {
+    const char *name = http->path + strlen(STORED_PATH);
+    size_t n = strlen(name);
+    if (path_ends_with(http, action)) n -= strlen(action);
     return err_set(err, STATUS_NOT_FOUND, NULL,
-                   "There is no response '%.100s' of this key: it was not stored, was deleted, or "
+                   "There is no response '%.*s' of this key: it was not stored, was deleted, or "
                    "was evicted to make room (--state-size).",
-                   http->path + strlen(STORED_PATH));
+                   (int)(n < 100 ? n : 100), name);
 }
 
 /* Reads the id from the path, which ends with `action` after it. */
 static bool read_id(const struct http_request *http, const char *action, char *id, size_t size) {
     const char *name = http->path + strlen(STORED_PATH);
     size_t length = strlen(name), n = strlen(action);
-    if (length <= n || length - n >= size || strcmp(name + length - n, action) != 0) return false;
+    if (!path_ends_with(http, action) || length - n >= size) return false;
     memcpy(id, name, length - n);
     id[length - n] = 0;
     return strchr(id, '/') == NULL;
@@ -41,7 +54,7 @@ static enum status find(const struct app *app, const struct http_request *http, 
     *out = (struct stored){.live = NULL};
     if (!read_id(http, action, out->id, sizeof out->id) ||
         !journal_find_id(promises->journal, promise_key(app, http), out->id, &out->entry))
-        return unknown(http, err);
+        return unknown(http, action, err);
     out->live = promised_find(promises, out->entry.number);
     return out->live || out->entry.is_finished ? STATUS_OK : promise_lost(err);
 }
@@ -59,7 +72,55 @@ static bool wants_stream(const struct http_request *http) {
     return is_set && strcmp(http->method, "GET") == 0;
 }
 
+static enum status read_limit(const struct http_request *http, int *limit, struct err *err) {
+    const char *text = http_argument(http, "limit");
+    *limit = API_USUAL_ITEMS;
+    if (!text) return STATUS_OK;
+    size_t n = strspn(text, "0123456789");
+    long value = n > 0 && n < 9 && !text[n] ? strtol(text, NULL, 10) : 0;
+    if (value < 1 || value > API_MAX_ITEMS)
+        return err_set(err, STATUS_INVALID_REQUEST, "limit",
+                       "'limit' must be an integer between 1 and %d, but it is \"%.40s\".",
+                       API_MAX_ITEMS, text);
+    *limit = (int)value;
+    return STATUS_OK;
+}
+
+/* Reads the page that a query asks for. OpenAI's servers list the newest item first. */
+static enum status read_page(const struct http_request *http, struct api_item_page *page,
+                             struct err *err) {
+    const char *order = http_argument(http, "order"), *after = http_argument(http, "after");
+    *page = (struct api_item_page){.limit = 0};
+    if (read_limit(http, &page->limit, err)) return err->status;
+    if (order && strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0)
+        return err_set(err, STATUS_INVALID_REQUEST, "order",
+                       "'order' must be \"asc\" or \"desc\", but it is \"%.40s\".", order);
+    if (after && strlen(after) > API_MAX_ITEM_ID)
+        return err_set(err, STATUS_INVALID_REQUEST, "after",
+                       "'after' must be the id of an item: at most %d bytes.", API_MAX_ITEM_ID);
+    page->oldest_first = order && strcmp(order, "asc") == 0;
+    snprintf(page->after, sizeof page->after, "%s", after ? after : "");
+    return STATUS_OK;
+}
+
+/* The journal has the request of a promise that runs, too. */
+static void get_items(struct app *app, struct http_request *http) {
+    struct err err = {0};
+    struct stored stored;
+    struct api_item_page page;
+    if (find(app, http, ITEMS_ACTION, &stored, &err) || read_page(http, &page, &err)) {
+        refuse(app, http, &err);
+        return;
+    }
+    const struct fetch_wish fetch = {.id = stored.id, .after = -1, .page = &page};
+    fetch_start(app, http, &stored.entry, &fetch);
+}
+
 void stored_get(struct app *app, struct http_request *http) {
+    if (path_ends_with(http, ITEMS_ACTION)) {
+        get_items(app, http);
+        return;
+    }
     struct err err = {0};
     struct stored stored;
     bool is_stream = wants_stream(http);

@@ -313,6 +313,15 @@ enum receipt_place {
     RECEIPT_EVENT,   /* in the last event of write_done */
 };
 
+enum { API_MAX_ITEMS = 100, API_USUAL_ITEMS = 20, API_MAX_ITEM_ID = 128 };
+
+/* A page of a list of items. */
+struct api_item_page {
+    int limit; /* 1 to API_MAX_ITEMS items */
+    bool oldest_first;
+    char after[API_MAX_ITEM_ID + 1]; /* the id of the item before the page; "": the first page */
+};
+
 /* One API that generates: how its bodies become requests, and how their answers are written. Each
  * has a row in server/apis. No other code depends on the API of a request. Writers for streams
  * append whole events. */
@@ -380,6 +389,10 @@ struct api {
     const char *previous_field;
     void (*write_continued)(struct buf *out, const struct json *body, const struct json *old_body,
                             const struct json *old_answer);
+    /* Writes a page of the items of a stored body's input, as a list. `id` is the answer's. Fails
+     * with a 400 if page->after is not the id of an item. NULL: bodies have no items. */
+    enum status (*write_input_items)(struct buf *out, const struct json *body, const char *id,
+                                     const struct api_item_page *page, struct err *err);
     /* Writes the answer of count_path. */
     void (*write_count)(struct buf *out, int n_tokens);
     /* The same as write_error for a lack of memory, as constants: a body, and the last event of a

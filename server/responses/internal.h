@@ -97,6 +97,12 @@ void responses_write_continued(struct buf *out, const struct json *asked,
 /* Writes the error of a response: {"code","message"}. */
 void responses_write_error(struct buf *out, const struct err *err);
 
+/* ---- input_items.c -------------------------------------------------------------------------- */
+
+/* `write_input_items` of struct api. */
+enum status responses_write_input_items(struct buf *out, const struct json *body, const char *id,
+                                        const struct api_item_page *page, struct err *err);
+
 /* ---- events.c ------------------------------------------------------------------------------- */
 
 /* The state of a stream. The last event repeats all finished items. */

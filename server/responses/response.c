@@ -235,6 +235,7 @@ const struct api api_responses = {
     .write_last_event = responses_write_last_event,
     .previous_field = "previous_response_id",
     .write_continued = responses_write_continued,
+    .write_input_items = responses_write_input_items,
     .write_count = write_count,
     .no_memory_body = API_NO_MEMORY,
     .no_memory_event = "event: error\ndata: {\"type\":\"error\",\"sequence_number\":0,\"code\":"

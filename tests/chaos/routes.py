@@ -243,7 +243,8 @@ ROWS = [
 ADAPTERS = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter")  # the same
 DRAIN = ("/drain", POST)  # answered 401 by every server of the chaos: it has no admin key, or the clients do not know it
 # with --state-dir, which the servers of the chaos do not have: 404
-STORED = {("/v1/responses/resp_1", GET), ("/v1/responses/resp_1", "DELETE"), ("/v1/responses/resp_1/cancel", POST)}
+STORED = {("/v1/responses/resp_1", GET), ("/v1/responses/resp_1/input_items", GET), ("/v1/responses/resp_1", "DELETE"),
+          ("/v1/responses/resp_1/cancel", POST)}
 PATHS = sorted({row[2] for row in ROWS} | {DRAIN[0], *ADAPTERS})
 
 

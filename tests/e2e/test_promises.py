@@ -170,6 +170,67 @@ def test_a_wrong_place_in_a_stream_is_refused(client, keeper, query):
     assert keeper.http.put(f"/v1/responses/{response.id}").headers["Allow"] == "GET, HEAD, POST, DELETE, OPTIONS"
 
 
+# ---- input items ----------------------------------------------------------------------------------------------------
+
+
+def texts(page):
+    """The texts of a page of items, which are messages."""
+    return [(item.role, item.content[0].text) for item in page.data]
+
+
+def test_the_items_of_an_input_are_listed_in_pages(client, keeper):
+    first = create(client, "One.", temperature=0)
+    second = create(client, [{"role": "user", "content": "Two."}, {"role": "assistant", "content": "Yes."},
+                             {"role": "user", "content": [{"type": "input_text", "text": "Three."}]}],
+                    temperature=0, previous_response_id=first.id)
+    said = [("user", "One."), ("assistant", first.output_text), ("user", "Two."), ("assistant", "Yes."), ("user", "Three.")]
+    list_items = client.responses.input_items.list
+    assert texts(list_items(second.id, order="asc")) == said
+    assert texts(list_items(second.id)) == said[::-1]
+    page = list_items(second.id, limit=2)
+    assert texts(page) == [said[4], said[3]] and page.has_more
+    assert page.first_id == page.data[0].id and page.last_id == page.data[1].id
+    whole = [item for item in list_items(second.id, limit=2, order="asc")]  # the client asks for page after page
+    assert [item.id for item in whole] == [item.id for item in list_items(second.id, order="asc").data]
+    assert whole[1].id == first.output[0].id and len({item.id for item in whole}) == 5
+    assert not list_items(second.id, after=whole[0].id).has_more
+    for query in ("limit=0", "limit=101", "limit=x", "limit=", "order=up", "after=msg_none", "after=" + "x" * 129):
+        wrong = keeper.http.get(f"/v1/responses/{second.id}/input_items?{query}")
+        assert wrong.status_code == 400 and wrong.json()["error"]["param"] == query.split("=")[0], query
+
+
+def test_a_response_without_a_record_has_no_items(client, keeper):
+    refused = create(client, store=False, max_output_tokens=1)
+    deleted = create(client, max_output_tokens=1)
+    client.responses.delete(deleted.id)
+    for name in (refused.id, deleted.id, "resp_unknown"):
+        with pytest.raises(openai.NotFoundError, match=f"no response '{name}'"):
+            client.responses.input_items.list(name)
+    assert keeper.http.get("/v1/responses/a/b/input_items").status_code == 404
+    assert keeper.http.delete(f"/v1/responses/{deleted.id}/input_items").status_code == 404
+
+
+def test_items_are_listed_while_a_response_runs_and_after_a_kill(tmp_path):
+    server = serve(tmp_path, "--api-key", "one,two")
+    with client_of(server, "one") as client, client_of(server, "two") as other:
+        finished = create(client, max_output_tokens=2)
+        running = create(client, max_output_tokens=900, background=True)
+        lists = [client.responses.input_items.list(one.id).data for one in (finished, running)]
+        assert client.responses.retrieve(running.id).status in ("queued", "in_progress")
+        assert [items[0].content[0].text for items in lists] == [SAID, SAID]
+        with pytest.raises(openai.NotFoundError):
+            other.responses.input_items.list(running.id)
+    server.process.kill()
+    server.process.wait()
+    server.stop()
+    server = serve(tmp_path, "--api-key", "one,two")
+    try:
+        with client_of(server, "one") as client:
+            assert [client.responses.input_items.list(one.id).data for one in (finished, running)] == lists
+    finally:
+        server.stop()
+
+
 # ---- Idempotency-Key ------------------------------------------------------------------------------------------------
 
 BODIES = {

@@ -1,4 +1,4 @@
-/* Stored responses: fields, documents, conversations that go on, and numbered events. */
+/* Stored responses: fields, documents, conversations that go on, input items, numbered events. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
@@ -132,6 +132,84 @@ START_TEST(a_conversation_has_the_older_input_and_output_first) {
 }
 END_TEST
 
+/* ---- input items ---------------------------------------------------------------------------- */
+
+#define LIST(data, first, last, more)                                                              \
+    "{\"object\":\"list\",\"data\":[" data "],\"first_id\":" first ",\"last_id\":" last            \
+    ",\"has_more\":" more "}"
+
+static enum status list_items(const char *body, struct api_item_page page) {
+    struct json *json = tree(body);
+    buf_clear(&out);
+    enum status status = responses_write_input_items(&out, json, "resp_7", &page, &err);
+    json_free(json);
+    return status;
+}
+
+static void expect_items(const char *body, struct api_item_page page, const char *list) {
+    ck_assert_int_eq(list_items(body, page), STATUS_OK);
+    ck_assert_str_eq(out.data, list);
+}
+
+static const struct api_item_page newest_first = {.limit = 20};
+
+START_TEST(items_of_an_input_have_ids_types_and_parts) {
+    expect_items("{\"input\":\"a\"}", newest_first,
+                 LIST("{\"id\":\"msg_7_in0\",\"type\":\"message\",\"role\":\"user\",\"content\":[{"
+                      "\"type\":\"input_text\",\"text\":\"a\"}]}",
+                      "\"msg_7_in0\"", "\"msg_7_in0\"", "false"));
+    expect_items(
+        "{\"input\":[{\"role\":\"assistant\",\"content\":\"b\",\"id\":null}]}", newest_first,
+        LIST("{\"id\":\"msg_7_in0\",\"type\":\"message\",\"role\":\"assistant\",\"content\":[{"
+             "\"type\":\"output_text\",\"text\":\"b\",\"annotations\":[]}]}",
+             "\"msg_7_in0\"", "\"msg_7_in0\"", "false"));
+    expect_items("{\"input\":[{\"type\":\"function_call\",\"name\":\"f\"},{\"id\":\"own\",\"type\":"
+                 "\"other\",\"content\":\"c\"}]}",
+                 newest_first,
+                 LIST("{\"id\":\"own\",\"type\":\"other\",\"content\":\"c\"},{\"id\":\"fc_7_in0\","
+                      "\"type\":\"function_call\",\"name\":\"f\"}",
+                      "\"own\"", "\"fc_7_in0\"", "false"));
+    expect_items("{\"input\":[]}", newest_first, LIST("", "null", "null", "false"));
+    expect_items("{}", newest_first, LIST("", "null", "null", "false"));
+}
+END_TEST
+
+#define ITEM(id) "{\"id\":\"" id "\",\"type\":\"x\"}"
+#define FIVE "{\"input\":[" ITEM("1") "," ITEM("2") "," ITEM("3") "," ITEM("2") "," ITEM("5") "]}"
+
+START_TEST(pages_follow_each_other_in_both_orders) {
+    expect_items(FIVE, (struct api_item_page){.limit = 2},
+                 LIST(ITEM("5") "," ITEM("2"), "\"5\"", "\"2\"", "true"));
+    expect_items(FIVE, (struct api_item_page){.limit = 2, .oldest_first = true},
+                 LIST(ITEM("1") "," ITEM("2"), "\"1\"", "\"2\"", "true"));
+    expect_items(FIVE, (struct api_item_page){.limit = 2, .after = "5"},
+                 LIST(ITEM("2") "," ITEM("3"), "\"2\"", "\"3\"", "true"));
+    expect_items(FIVE, (struct api_item_page){.limit = 5, .oldest_first = true},
+                 LIST(ITEM("1") "," ITEM("2") "," ITEM("3") "," ITEM("2") "," ITEM("5"), "\"1\"",
+                      "\"5\"", "false"));
+    expect_items(FIVE, (struct api_item_page){.limit = 1, .oldest_first = true, .after = "3"},
+                 LIST(ITEM("2"), "\"2\"", "\"2\"", "true"));
+}
+END_TEST
+
+START_TEST(of_items_with_one_id_the_last_one_in_the_order_counts) {
+    expect_items(FIVE, (struct api_item_page){.limit = 9, .after = "2"},
+                 LIST(ITEM("1"), "\"1\"", "\"1\"", "false"));
+    expect_items(FIVE, (struct api_item_page){.limit = 9, .oldest_first = true, .after = "2"},
+                 LIST(ITEM("5"), "\"5\"", "\"5\"", "false"));
+    expect_items(FIVE, (struct api_item_page){.limit = 9, .oldest_first = true, .after = "5"},
+                 LIST("", "null", "null", "false"));
+}
+END_TEST
+
+START_TEST(a_page_after_an_unknown_item_is_refused_by_its_id) {
+    ck_assert_int_eq(list_items(FIVE, (struct api_item_page){.limit = 1, .after = "4"}),
+                     STATUS_INVALID_REQUEST);
+    ck_assert_str_eq(err.param, "after");
+    ck_assert_ptr_nonnull(strstr(err.message, "\"4\""));
+}
+END_TEST
+
 /* ---- events --------------------------------------------------------------------------------- */
 
 static void add(struct buf *log, const char *text, struct event_cursor *cursor, int64_t after) {
@@ -175,6 +253,10 @@ static Suite *suite(void) {
     tcase_add_test(tests, without_a_folder_the_error_names_the_option);
     tcase_add_test(tests, a_queued_document_becomes_a_failed_one);
     tcase_add_test(tests, a_conversation_has_the_older_input_and_output_first);
+    tcase_add_test(tests, items_of_an_input_have_ids_types_and_parts);
+    tcase_add_test(tests, pages_follow_each_other_in_both_orders);
+    tcase_add_test(tests, of_items_with_one_id_the_last_one_in_the_order_counts);
+    tcase_add_test(tests, a_page_after_an_unknown_item_is_refused_by_its_id);
     tcase_add_test(tests, events_are_numbered_and_incomplete_ones_wait);
     suite_add_tcase(s, tests);
     return s;

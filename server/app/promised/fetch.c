@@ -1,7 +1,8 @@
-/* Answers of finished promises, read from the journal by a worker. */
+/* Answers of finished promises, and the items of requests, read from the journal by a worker. */
 #include <assert.h>
 #include <string.h>
 
+#include "config/json.h"
 #include "server/apis/apis.h"
 #include "server/app/promised/promised.h"
 
@@ -15,12 +16,13 @@ struct fetch {
     uint8_t hash[RECORD_HASH_BYTES];
     bool has_hash, is_stream;
     int64_t after;
+    struct api_item_page page; /* limit 0: the answer is asked for */
     struct err err;
     struct answer_share share;
     struct buf bytes; /* of the record */
     struct record record;
     const struct api *api;
-    struct buf out; /* the stream */
+    struct buf out; /* the stream, or the items */
 };
 
 const uint8_t *promise_key(const struct app *app, const struct http_request *http) {
@@ -78,14 +80,47 @@ static void write_stream(struct fetch *fetch) {
         api->write_last_event(&fetch->out, body->data, body->length, fetch->after + 1);
 }
 
+/* Writes the items of the request, which is freed. */
+static enum status write_items(struct fetch *fetch) {
+    const struct record_bytes *bytes = &fetch->record.field[RECORD_BODY];
+    const struct api *api = fetch->api;
+    struct json *body;
+    if (!api->write_input_items) return not_found(fetch);
+    if (json_parse(&body, "The stored request", bytes->data ? bytes->data : "", bytes->length,
+                   &fetch->err))
+        return fetch->err.status;
+    buf_free(&fetch->bytes);
+    fetch->record = (struct record){.kind = fetch->record.kind};
+    enum status status =
+        api->write_input_items(&fetch->out, body, fetch->id, &fetch->page, &fetch->err);
+    json_free(body);
+    return status;
+}
+
+/* Reads the record. The record of a promise that runs moves while the journal makes room, so the
+ * place is looked up once more. */
+static enum status read_record(struct fetch *fetch) {
+    struct app *app = fetch->async.app;
+    struct journal *journal = app->promises->journal;
+    const uint8_t *key = fetch->has_key ? fetch->key : NULL;
+    for (int try = 0;; try++) {
+        struct err *err = &fetch->err;
+        if (answer_reserve(&app->answers, &fetch->share, fetch->entry.length, NULL, err) ||
+            !journal_read(journal, &fetch->entry, &fetch->bytes, &fetch->record, err))
+            return err->status;
+        if (try > 0 || !fetch->id[0] || !journal_find_id(journal, key, fetch->id, &fetch->entry))
+            return err->status;
+        *err = (struct err){0};
+    }
+}
+
 static enum async_next run(struct async_request *async) {
     struct fetch *fetch = (struct fetch *)async;
-    struct app *app = async->app;
-    if (answer_reserve(&app->answers, &fetch->share, fetch->entry.length, NULL, &fetch->err) ||
-        journal_read(app->promises->journal, &fetch->entry, &fetch->bytes, &fetch->record,
-                     &fetch->err) ||
-        check(fetch))
+    if (read_record(fetch) || check(fetch)) return ASYNC_ANSWER;
+    if (fetch->page.limit > 0) {
+        write_items(fetch);
         return ASYNC_ANSWER;
+    }
     bool has_events = fetch->record.field[RECORD_EVENTS].length > 0;
     if (!fetch->id[0])
         fetch->is_stream =
@@ -120,6 +155,8 @@ static void done(struct async_request *async) {
         respond_error(async->app, async->http, err, NULL);
     else if (!async->gone && fetch->is_stream)
         respond_stream(fetch);
+    else if (!async->gone && fetch->page.limit > 0)
+        respond_json(async->http, &fetch->out);
     else if (!async->gone)
         http_respond(async->http, status >= 100 ? status : 200, "application/json", body->data,
                      body->length, NULL, 0);
@@ -141,6 +178,7 @@ void fetch_start(struct app *app, struct http_request *http, const struct promis
     struct fetch *fetch = mem_calloc(1, sizeof *fetch);
     const uint8_t *key = promise_key(app, http);
     assert((wish->id != NULL) != (wish->text != NULL));
+    assert(!wish->page || (wish->id && !wish->is_stream && wish->page->limit > 0));
     fetch->entry = *entry;
     fetch->has_key = key != NULL;
     if (key) memcpy(fetch->key, key, sizeof fetch->key);
@@ -150,5 +188,6 @@ void fetch_start(struct app *app, struct http_request *http, const struct promis
     if (wish->hash) memcpy(fetch->hash, wish->hash, sizeof fetch->hash);
     fetch->is_stream = wish->is_stream;
     fetch->after = wish->after;
+    if (wish->page) fetch->page = *wish->page;
     async_start(&fetch->async, &kind, app, http);
 }

@@ -168,18 +168,20 @@ void events_write(struct buf *out, const struct buf *log, bool has_numbers, int6
  * Fails with a 400. */
 enum status reader_after(const struct http_request *http, int64_t *after, struct err *err);
 
-/* ---- fetch.c: finished promises ------------------------------------------------------------- */
+/* ---- fetch.c: promises in the journal ------------------------------------------------------- */
 
-/* What a client asks of a finished promise. */
+/* A request for the answer or the input of a promise in the journal. */
 struct fetch_wish {
     const char *id;      /* the promise's, or NULL; */
     const char *text;    /* its Idempotency-Key, or NULL */
     const uint8_t *hash; /* of the request with that key, RECORD_HASH_BYTES; or NULL */
     bool is_stream;      /* for an id: the events; else as the first request asked */
     int64_t after;
+    const struct api_item_page *page; /* for an id: these items of the request; else NULL */
 };
 
-/* Answers from the journal, on a worker. Lack of memory is handled as in mem_alloc. */
+/* Answers from the journal, on a worker. A page of items is also answered of a promise that runs.
+ * Lack of memory is handled as in mem_alloc. */
 void fetch_start(struct app *app, struct http_request *http, const struct promise_entry *entry,
                  const struct fetch_wish *wish);
 
