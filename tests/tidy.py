@@ -71,7 +71,7 @@ DOORS = {
     "server/page": ["page.h"],
     "server/keys": ["keys.h"],
     "server/kv_events": ["kv_events.h"],
-    "server/receipts": ["receipts.h", "origin.h"],
+    "server/receipts": ["receipts.h"],
     "server/cassette": ["cassette.h"],
     "server/openai": ["openai.h"],
     "server/ollama": ["ollama.h"],
@@ -82,7 +82,7 @@ DOORS = {
     "server/apis": ["apis.h"],
     "server/generation": ["grammar_store.h", "job.h", "prompt.h", "stop_matcher.h"],
     "server/options": ["options.h", "table.h"],
-    "server/fingerprint": ["fingerprint.h"],
+    "server/fingerprint": ["fingerprint.h", "hash.h"],
     "server/promises": ["promises.h"],
     "server/hub": ["hub.h"],
     "server/app": ["adapters.h", "app.h", "lanes.h", "metrics.h"],
@@ -100,10 +100,10 @@ CUDA = {"config", "kernels", "kernels/cuda/runtime"}
 ENGINE = {"config", "kernels", "engine/text", "engine/grammar", "engine/config"}
 SEQUENCE_PARTS = {"engine", "scheduler/kv", "scheduler/draft", "scheduler/beams"}
 SCHEDULER = ENGINE | {"engine", "scheduler"}
-SERVER = SCHEDULER | {"scheduler/store", "server/json", "server/http", "server/keys", "server/kv_events", "server/receipts", "server/cassette", "server/message", "server/openai", "server/ollama", "server/llama", "server/anthropic",
+SERVER = SCHEDULER | {"scheduler/store", "server/json", "server/http", "server/keys", "server/kv_events", "server/fingerprint", "server/receipts", "server/cassette", "server/message", "server/openai", "server/ollama", "server/llama", "server/anthropic",
                       "server/responses", "server/decisions", "server/apis",
                       "server/options"}
-ABOVE_APP = SERVER | {"server/app", "server/app/promised", "server/fingerprint", "server/promises"}
+ABOVE_APP = SERVER | {"server/app", "server/app/promised", "server/promises"}
 MAY_INCLUDE = {
     "config": set(),
     "kernels": {"config"},
@@ -160,8 +160,8 @@ MAY_INCLUDE = {
     "server/page": {"config", "server/http"},
     "server/keys": {"config", "scheduler"},
     "server/kv_events": ENGINE | {"engine", "scheduler/kv", "server/json"},
-    "server/receipts": {"config", "server/json"},
-    "server/cassette": {"config", "server/json", "server/receipts"},
+    "server/receipts": {"config", "server/fingerprint", "server/json"},
+    "server/cassette": {"config", "server/fingerprint", "server/json", "server/receipts"},
     "server/openai": SCHEDULER | {"server/json", "server/message"},
     "server/ollama": SCHEDULER | {"server/json", "server/message", "server/openai"},
     "server/llama": SCHEDULER | {"server/json", "server/message", "server/openai"},
@@ -204,7 +204,7 @@ LIBRARIES = {
     r"curl/.*": ["server/hub/"],
     r"openssl/.*": ["server/hub/"],
     r"yaml\.h": ["server/options/", "server/keys/"],
-    r"sodium\.h": ["server/keys/", "server/receipts/"],
+    r"sodium\.h": ["server/fingerprint/", "server/keys/", "server/receipts/"],
     r"hiredis/.*": ["scheduler/store/"],
     r"zmq\.h": ["server/kv_events/"],
     r"msgpack\.h": ["server/kv_events/"],

@@ -133,22 +133,12 @@ void app_set_limits(struct app *app) {
     set_formats(app);
 }
 
-/* ---- the origin of answers ------------------------------------------------------------------- */
-
-#define COPY(to, text) snprintf(to, sizeof(to), "%s", text)
+/* ---- the fingerprint of answers -------------------------------------------------------------- */
 
 void app_set_identity(struct app *app) {
-    const struct engine_config *config = &app->options->engine;
-    const struct build_info build = build_info();
-    struct origin *f = &app->origin;
-    *f = (struct origin){.arithmetic = ARITHMETIC_VERSION, .ranks = max_int(1, config->ranks)};
-    snprintf(f->build, sizeof f->build, "%s %s %s", build.version, build.commit, build.build);
-    COPY(f->device, engine_on_host(app->engine) ? "cpu" : "cuda");
-    COPY(f->weights, config->dummy ? "dummy" : engine_model(app->engine)->quantisation);
-    COPY(f->quantization, value_name(quantization_names, (int)config->quantization));
-    COPY(f->dtype, value_name(compute_dtype_names, (int)config->dtype));
-    COPY(f->kv_cache, engine_kv_dtype(app->engine));
-    app->model_hash = model_hash_new(config->model);
+    fingerprint_make(&app->fingerprint, app->options, app->engine, app->model_name);
+    fingerprint_write_system(app->system_fingerprint, &app->fingerprint);
+    app->model_hash = model_hash_new(app->options->engine.model);
     if (app->options->receipts.key || app->options->receipts.record)
         model_hash_start(app->model_hash);
 }

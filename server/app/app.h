@@ -100,13 +100,14 @@ struct app {
     struct buf openapi; /* the answer of /openapi.json */
     struct api_limits limits;
     struct tool_format *derived_format; /* the limits' format of calls, or NULL */
-    struct origin origin;               /* of all answers, without the model's hash */
-    struct model_hash *model_hash;      /* any worker may use it */
-    struct recorder *recorder;          /* of --record; NULL: answers are not recorded */
-    struct cassette *cassette;          /* of --replay, or NULL; any worker may search it */
-    struct receipt_key *receipt_key;    /* signs receipts; NULL: they are not signed */
-    struct adapters *adapters;          /* NULL: the server has none */
-    struct grammar_store *grammars;     /* shared by all requests; any worker may use it */
+    struct fingerprint fingerprint;     /* of the base model's answers, without its hash */
+    char system_fingerprint[FINGERPRINT_SYSTEM_BYTES]; /* of all answers */
+    struct model_hash *model_hash;                     /* any worker may use it */
+    struct recorder *recorder;       /* of --record; NULL: answers are not recorded */
+    struct cassette *cassette;       /* of --replay, or NULL; any worker may search it */
+    struct receipt_key *receipt_key; /* signs receipts; NULL: they are not signed */
+    struct adapters *adapters;       /* NULL: the server has none */
+    struct grammar_store *grammars;  /* shared by all requests; any worker may use it */
     struct answers answers;
     struct metrics metrics;
     struct live *live;          /* who watches the batch */
@@ -173,7 +174,7 @@ void app_set_name(struct app *app);
 /* Sets the limits on requests, from the options, the name and the opened engine. */
 void app_set_limits(struct app *app);
 
-/* Sets the origin from the opened engine, and prepares the hash of the model's files. It is
+/* Sets the fingerprints from the opened engine, and prepares the hash of the model's files. It is
  * begun at once if receipts are certain to be asked for, otherwise with the first receipt. */
 void app_set_identity(struct app *app);
 
@@ -181,7 +182,7 @@ void app_set_identity(struct app *app);
  * STATUS_USAGE. */
 enum status app_check_parsers(const struct options *options, struct err *err);
 
-/* ---- receipts.c: the origin of answers ----------------------------------------------------- */
+/* ---- receipts.c: how answers were made ----------------------------------------------------- */
 
 /* Frees the model's hash and the key. */
 void app_clear_identity(struct app *app);
@@ -193,9 +194,9 @@ enum status app_read_receipt_key(struct app *app, struct err *err);
 enum status app_open_cassettes(struct app *app, struct err *err);
 void app_close_cassettes(struct app *app);
 
-/* Copies the origin with the model's hash, for which it waits. Fails like model_hash_get, and
+/* Copies the fingerprint with the model's hash, for which it waits. Fails like model_hash_get, and
  * if the bytes of answers depend on the batch (--no-deterministic). */
-enum status app_origin(const struct app *app, struct origin *out, struct err *err);
+enum status app_fingerprint(const struct app *app, struct fingerprint *out, struct err *err);
 
 /* ---- tool_probe.c: is a form of calls the template's form? ---------------------------------- */
 

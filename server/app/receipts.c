@@ -1,4 +1,4 @@
-/* Receipts and cassettes of the process: the origin of its answers, the key, the files. */
+/* Receipts and cassettes of the process: the fingerprint of its answers, the key, the files. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,8 +11,8 @@ void app_clear_identity(struct app *app) {
     app->receipt_key = NULL;
 }
 
-enum status app_origin(const struct app *app, struct origin *out, struct err *err) {
-    *out = app->origin;
+enum status app_fingerprint(const struct app *app, struct fingerprint *out, struct err *err) {
+    *out = app->fingerprint;
     const bool on_host = strcmp(out->device, "cpu") == 0;
     if (app->options->engine.allow_batch_variant_gemm && !on_host)
         return err_set(err, STATUS_INVALID_REQUEST, "receipt",

@@ -16,7 +16,6 @@
 #include "server/app/promised/promised.h"
 #include "server/commands/commands.h"
 #include "server/endpoints/endpoints.h"
-#include "server/fingerprint/fingerprint.h"
 #include "server/generation/job.h"
 
 #define IDLE_CONNECTION_MS 75000
@@ -81,13 +80,8 @@ static enum status open_kv_events(struct app *app, struct scheduler_config *conf
 
 /* Everything that decides the bytes of a block with given tokens, beside the size of a block. */
 static void store_identity(const struct app *app, uint64_t identity[2]) {
-    static const enum fingerprint_part parts[] = {FINGERPRINT_BUILD, FINGERPRINT_MODEL,
-                                                  FINGERPRINT_ARITHMETIC, FINGERPRINT_LENGTH};
-    struct fingerprint all;
     struct buf text = {0};
-    fingerprint_make(&all, app->options, app->engine, app->model_name);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        buf_printf(&text, "%s\n", all.part[parts[i]]);
+    fingerprint_write(&text, &app->fingerprint, FINGERPRINT_BLOCKS);
     const char *backend = engine_backend_name(app->engine); /* the layout depends on the path */
     buf_add(&text, backend, strcspn(backend, ","));
     const XXH128_hash_t hash = XXH3_128bits(text.data, text.length);

@@ -1,58 +1,59 @@
 /* Makes a fingerprint of an open engine and its options. */
-#include "server/fingerprint/fingerprint.h"
-
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
-/* Adds to a part. A text that is too long or not printable is replaced by its hash, so that no
- * difference is lost. */
-static void add(char part[FINGERPRINT_BYTES], const char *format, ...)
+#include "server/fingerprint/fingerprint.h"
+#include "server/options/options.h"
+
+#define COPY(to, text) snprintf(to, sizeof(to), "%s", text)
+
+/* Appends to a text of a fingerprint. If it is too long or not printable, the whole is replaced by
+ * its hash, so that no difference is lost. */
+static void add(char out[FINGERPRINT_TEXT], const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static void add(char part[FINGERPRINT_BYTES], const char *format, ...) {
+static void add(char out[FINGERPRINT_TEXT], const char *format, ...) {
     char text[1024];
-    size_t at = strlen(part);
+    size_t at = strlen(out);
     va_list args;
     va_start(args, format);
     int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    assert(n >= 0 && at < FINGERPRINT_BYTES);
+    assert(n >= 0 && at < FINGERPRINT_TEXT);
     if (n >= (int)sizeof text) n = sizeof text - 1;
-    bool fits = at + (size_t)n + 24 < FINGERPRINT_BYTES && is_printable(text, (size_t)n);
+    bool fits = at + (size_t)n + 24 < FINGERPRINT_TEXT && is_printable(text, (size_t)n);
     if (fits)
-        memcpy(part + at, text, (size_t)n + 1);
+        memcpy(out + at, text, (size_t)n + 1);
     else
-        snprintf(part, FINGERPRINT_BYTES, "#%016llx%016llx",
-                 (unsigned long long)XXH3_64bits(part, at),
+        snprintf(out, FINGERPRINT_TEXT, "#%016llx%016llx", (unsigned long long)XXH3_64bits(out, at),
                  (unsigned long long)XXH3_64bits(text, (size_t)n));
 }
 
-static void add_build(char *part) {
-    const struct build_info info = build_info();
-    add(part, "%s %s %s", info.version, info.commit, info.build);
-}
-
-static void add_model(char *part, const struct model_config *model) {
-    add(part, "%s %s %lld %lld %016llx", model->architecture, model->quantisation,
-        (long long)model->n_parameters, (long long)model->file_bytes,
-        (unsigned long long)model->stamp);
+static void add_model(struct fingerprint *out, const struct model_config *model) {
+    add(out->shape, "%s %lld %lld", model->architecture, (long long)model->n_parameters,
+        (long long)model->file_bytes);
+    snprintf(out->stamp, sizeof out->stamp, "%016llx", (unsigned long long)model->stamp);
 }
 
 /* The CPU's paths give equal bytes; a GPU's kernels depend on its generation. */
-static void add_arithmetic(char *part, const struct engine_config *config,
+static void add_arithmetic(struct fingerprint *out, const struct engine_config *config,
                            const struct engine *engine) {
-    bool on_host = engine_on_host(engine);
-    add(part, "%s", on_host ? "cpu" : engine_backend_name(engine));
-    add(part, " dtype %d quantization %d cache %d", (int)config->dtype, (int)config->quantization,
-        (int)config->kv_dtype);
-    add(part, " ranks %d blocks of %d", max_int(config->ranks, 1), config->block_size);
-    add(part, " pooling %d dummy %d", (int)config->pooling, config->dummy);
+    const bool on_host = engine_on_host(engine);
+    out->arithmetic = ARITHMETIC_VERSION;
+    out->ranks = max_int(1, config->ranks);
+    out->block_size = config->block_size;
+    out->pooling = (int)config->pooling;
+    COPY(out->device, on_host ? "cpu" : "cuda");
+    COPY(out->weights, config->dummy ? "dummy" : engine_model(engine)->quantisation);
+    COPY(out->quantization, value_name(quantization_names, (int)config->quantization));
+    COPY(out->dtype, value_name(compute_dtype_names, (int)config->dtype));
+    COPY(out->kv_cache, engine_kv_dtype(engine));
     if (!on_host)
-        add(part, " wgmma %d grid %d cublas %d", config->wgmma, config->persistent_step,
-            config->allow_batch_variant_gemm);
+        add(out->kernels, "%s wgmma %d grid %d cublas %d", engine_backend_name(engine),
+            config->wgmma, config->persistent_step, config->allow_batch_variant_gemm);
 }
 
 static unsigned long long template_hash(const struct engine *engine, bool with_tools) {
@@ -62,21 +63,21 @@ static unsigned long long template_hash(const struct engine *engine, bool with_t
     return (unsigned long long)XXH3_64bits(source, length);
 }
 
-static void add_template(char *part, const struct options *options, const struct engine *engine) {
-    add(part, "%016llx %016llx", template_hash(engine, false), template_hash(engine, true));
-    add(part, " tools %s reasoning %s %d", options->api.tool_call_parser,
+static void add_template(char *out, const struct options *options, const struct engine *engine) {
+    add(out, "%016llx %016llx", template_hash(engine, false), template_hash(engine, true));
+    add(out, " tools %s reasoning %s %d", options->api.tool_call_parser,
         options->api.reasoning_parser, options->api.reasoning_budget);
-    add(part, " open objects %d", options->api.open_objects);
+    add(out, " open objects %d", options->api.open_objects);
 }
 
-static void add_defaults(char *part, const struct options *options, const struct engine *engine) {
+static void add_defaults(char *out, const struct options *options, const struct engine *engine) {
     const struct sampling_defaults *defaults = engine_sampling_defaults(engine);
-    add(part, "config %d", (int)options->api.generation_config);
+    add(out, "config %d", (int)options->api.generation_config);
     if (!defaults) return;
-    add(part, " t %g p %g min %g r %g k %d", defaults->temperature, defaults->top_p,
-        defaults->min_p, defaults->repetition_penalty, defaults->top_k);
+    add(out, " t %g p %g min %g r %g k %d", defaults->temperature, defaults->top_p, defaults->min_p,
+        defaults->repetition_penalty, defaults->top_k);
     if (defaults->n_suppressed > 0)
-        add(part, " not %016llx",
+        add(out, " not %016llx",
             (unsigned long long)XXH3_64bits(defaults->suppressed,
                                             (size_t)defaults->n_suppressed *
                                                 sizeof *defaults->suppressed));
@@ -84,13 +85,23 @@ static void add_defaults(char *part, const struct options *options, const struct
 
 void fingerprint_make(struct fingerprint *out, const struct options *options,
                       const struct engine *engine, const char *model_name) {
+    const struct build_info build = build_info();
     assert(engine_memory(engine)->max_model_len > 0);
-    memset(out, 0, sizeof *out);
-    add_build(out->part[FINGERPRINT_BUILD]);
-    add_model(out->part[FINGERPRINT_MODEL], engine_model(engine));
-    add_arithmetic(out->part[FINGERPRINT_ARITHMETIC], &options->engine, engine);
-    add(out->part[FINGERPRINT_LENGTH], "%d", engine_memory(engine)->max_model_len);
-    add_template(out->part[FINGERPRINT_TEMPLATE], options, engine);
-    add_defaults(out->part[FINGERPRINT_DEFAULTS], options, engine);
-    add(out->part[FINGERPRINT_NAMES], "%s", model_name);
+    *out = (struct fingerprint){.length = engine_memory(engine)->max_model_len};
+    snprintf(out->build, sizeof out->build, "%s %s %s", build.version, build.commit, build.build);
+    add_model(out, engine_model(engine));
+    add_arithmetic(out, &options->engine, engine);
+    add_template(out->template, options, engine);
+    add_defaults(out->defaults, options, engine);
+    add(out->name, "%s", model_name);
+}
+
+void fingerprint_write_system(char out[FINGERPRINT_SYSTEM_BYTES],
+                              const struct fingerprint *fingerprint) {
+    struct buf view = {0};
+    fingerprint_write(&view, fingerprint, FINGERPRINT_SYSTEM);
+    unsigned long long hash = (unsigned long long)XXH3_64bits(view.data, view.length);
+    buf_free(&view);
+    snprintf(out, FINGERPRINT_SYSTEM_BYTES, "penstock-%.16s-%012llx", build_info().version,
+             hash >> 16);
 }

@@ -310,7 +310,7 @@ static enum job_progress find_beginning(struct generation_job *job) {
 static enum job_progress take_step(struct generation_job *job, bool may_compile) {
     switch (job->step) {
     case STEP_ORIGIN:
-        return job_find_origin(job);
+        return job_find_fingerprint(job);
     case STEP_SEARCHES:
         return get_searches(job, may_compile);
     case STEP_GRAMMAR:

@@ -354,7 +354,8 @@ struct api_answer job_answer(const struct generation_job *job) {
                                    job->adapter ? job->adapter->shown.name : job->app->model_name,
                                .tokenizer = engine_tokenizer(job->app->engine),
                                .state = job->state,
-                               .limits = &job->app->limits};
+                               .limits = &job->app->limits,
+                               .system_fingerprint = job->app->system_fingerprint};
 }
 
 /* The counts of cached tokens and drafts depend on load, so they are 0 in an answer that may be

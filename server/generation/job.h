@@ -89,13 +89,13 @@ enum job_step {
     STEP_COMPILED,
 };
 
-/* The data of a receipt that the request's tree holds, and the origin (receipt.c). */
+/* The data of a receipt that the request's tree holds, and the fingerprint (receipt.c). */
 struct job_receipt {
     bool is_made;        /* the request has a receipt, for its client or for a recording */
     struct buf body;     /* of the request (request_write) */
     struct buf sampling; /* canonical JSON */
     struct buf text;     /* the receipt, after the last token */
-    struct origin origin;
+    struct fingerprint fingerprint;
     struct hash_waiter waiter; /* its `resume` is NULL if the job's thread may block */
 };
 
@@ -239,9 +239,9 @@ void job_keep_body(struct generation_job *job, const struct json *body);
 /* Keeps the request's settings. Must precede api_request_drop_tree; the prompts must be filled. */
 void job_keep_settings(struct generation_job *job);
 
-/* Waits for the origin: without a thread if the job has a waiter, otherwise here. Sets job->err
- * if the model's files cannot be read. */
-enum job_progress job_find_origin(struct generation_job *job);
+/* Waits for the model's hash: without a thread if the job has a waiter, otherwise here. Sets
+ * job->err if the model's files cannot be read. */
+enum job_progress job_find_fingerprint(struct generation_job *job);
 
 /* Writes the receipt, if there is one, after all choices are done. */
 void job_make_receipt(struct generation_job *job);

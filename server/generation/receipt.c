@@ -29,12 +29,12 @@ void job_keep_settings(struct generation_job *job) {
     buf_free(&text);
 }
 
-enum job_progress job_find_origin(struct generation_job *job) {
+enum job_progress job_find_fingerprint(struct generation_job *job) {
     struct job_receipt *receipt = &job->receipt;
     if (receipt->is_made) {
         bool may_wait = receipt->waiter.resume != NULL;
         if (may_wait && !model_hash_await(job->app->model_hash, &receipt->waiter)) return JOB_WAITS;
-        enum status status = app_origin(job->app, &receipt->origin, &job->err);
+        enum status status = app_fingerprint(job->app, &receipt->fingerprint, &job->err);
         if (status && !job->request->receipt) { /* a record does without */
             job->err = (struct err){0};
             receipt->is_made = false;
@@ -75,7 +75,7 @@ void job_make_receipt(struct generation_job *job) {
     struct receipt_output *outputs = mem_calloc((size_t)n_outputs, sizeof *outputs);
     list_prompts(job, prompts);
     list_outputs(job, outputs);
-    struct receipt receipt = {.origin = &kept->origin,
+    struct receipt receipt = {.fingerprint = &kept->fingerprint,
                               .path = job->api->path,
                               .created = job->request->created,
                               .body = &kept->body,

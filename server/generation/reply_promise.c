@@ -148,16 +148,16 @@ void reply_begin_promise(struct reply *reply) {
 
 static enum status check_fingerprint(struct reply *reply, struct err *err) {
     const struct record_bytes *bytes = &reply->record.field[RECORD_FINGERPRINT];
-    const struct promises *promises = reply->job.app->promises;
+    const struct fingerprint *now = &reply->job.app->fingerprint;
     struct fingerprint then;
-    const char *part = "the version";
-    if (!fingerprint_read(&then, bytes->data ? bytes->data : "", bytes->length, NULL))
-        part = fingerprint_difference(&then, &promises->fingerprint, NULL);
-    if (!part) return STATUS_OK;
+    struct fingerprint_difference other = {.words = "the version"}; /* of records */
+    bool is_read = fingerprint_parse(&then, bytes->data ? bytes->data : "", bytes->length,
+                                     FINGERPRINT_PROMISE);
+    if (is_read && !fingerprint_differs(&then, now, FINGERPRINT_PROMISE, &other)) return STATUS_OK;
     err_set(err, STATUS_SERVER_ERROR, NULL,
             "The server was started again and %s differs, so the answer cannot be completed: send "
             "the request again, with a new Idempotency-Key if it has one.",
-            part);
+            other.words);
     snprintf(err->code, sizeof err->code, "server_changed");
     return err->status;
 }

@@ -36,7 +36,7 @@ struct verification {
     pthread_cond_t arrived; /* with app.mutex */
     bool is_open;
     bool is_idle;                    /* the scheduler has returned the job */
-    struct origin own;               /* of this machine */
+    struct fingerprint own;          /* of this machine */
     const unsigned char *public_key; /* or NULL */
     int code;
 };
@@ -56,7 +56,7 @@ static int open_model(struct verification *v, struct options *options) {
     int code = offline_open(&v->app, options);
     if (code) return code;
     v->app.limits.any_model = true; /* the fingerprint decides, not the name */
-    if (app_origin(&v->app, &v->own, &err)) return print_error(&err);
+    if (app_fingerprint(&v->app, &v->own, &err)) return print_error(&err);
     v->is_open = true;
     return 0;
 }
@@ -70,13 +70,13 @@ static enum receipt_verdict other_value(const char *what, const char *there, con
     return RECEIPT_OTHER_FINGERPRINT;
 }
 
-static enum receipt_verdict compare_origin(const struct verification *v, const struct json *receipt,
-                                           struct buf *why) {
-    struct origin theirs;
-    char there[HASH_DIGITS + 1], here[HASH_DIGITS + 1];
-    receipt_origin(receipt, &theirs);
-    const char *name = origin_difference(&theirs, &v->own, there, here);
-    return name ? other_value(name, there, here, why) : RECEIPT_SAME;
+static enum receipt_verdict compare_fingerprint(const struct verification *v,
+                                                const struct json *receipt, struct buf *why) {
+    struct fingerprint theirs;
+    struct fingerprint_difference other;
+    receipt_fingerprint(receipt, &theirs);
+    if (!fingerprint_differs(&theirs, &v->own, FINGERPRINT_RECEIPT, &other)) return RECEIPT_SAME;
+    return other_value(other.name, other.a, other.b, why);
 }
 
 static void show_value(struct buf *out, const struct json *value) {
@@ -231,7 +231,7 @@ static enum receipt_verdict recompute(struct verification *v, const struct json 
         buf_printf(why, "broken: its 'path' %s gives no receipts", path);
         return RECEIPT_BROKEN;
     }
-    enum receipt_verdict verdict = compare_origin(v, receipt, why);
+    enum receipt_verdict verdict = compare_fingerprint(v, receipt, why);
     if (verdict) return verdict;
     struct generation_job job = {.app = &v->app, .api = api, .listener = &listener};
     prepare(&job, receipt);

@@ -302,6 +302,7 @@ struct api_answer {
     const struct tokenizer *tokenizer;
     void *state; /* of the API's writers, or NULL */
     const struct api_limits *limits;
+    const char *system_fingerprint; /* NULL: the version alone */
 };
 
 /* ---- the APIs ------------------------------------------------------------------------------- */

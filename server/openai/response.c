@@ -27,8 +27,11 @@ void write_envelope(struct buf *out, const struct api_answer *answer, const char
     json_write_int(out, request->created);
     buf_puts(out, ",\"model\":");
     json_write_string(out, answer->model, strlen(answer->model));
-    buf_puts(out, ",\"system_fingerprint\":\"penstock-");
-    buf_puts(out, build_info().version);
+    buf_puts(out, ",\"system_fingerprint\":\"");
+    if (answer->system_fingerprint)
+        buf_puts(out, answer->system_fingerprint);
+    else
+        buf_printf(out, "penstock-%s", build_info().version);
     buf_puts(out, "\"");
 }
 

@@ -1,13 +1,10 @@
-/* Canonical JSON, and the hash over it. */
+/* Canonical JSON. */
 #include <assert.h>
-#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/json/json.h"
 #include "server/receipts/receipts.h"
-
-static_assert(2 * crypto_hash_sha256_BYTES == HASH_DIGITS, "a hash is a SHA-256");
 
 static int by_name(const void *a, const void *b) {
     const struct json *x = *(const struct json *const *)a, *y = *(const struct json *const *)b;
@@ -92,10 +89,4 @@ void request_write(struct buf *out, const struct json *body) {
         between = ",";
     }
     buf_puts(out, *between == '{' ? "{}" : "}");
-}
-
-void hash_text(char hex[HASH_DIGITS + 1], const void *text, size_t length) {
-    unsigned char digest[crypto_hash_sha256_BYTES];
-    crypto_hash_sha256(digest, text, length);
-    sodium_bin2hex(hex, HASH_DIGITS + 1, digest, sizeof digest);
 }

@@ -70,13 +70,13 @@ static bool are_outputs(const struct json *outputs) {
 }
 
 static enum status check_members(const struct json *receipt, struct err *err) {
-    struct origin origin;
+    struct fingerprint fingerprint;
     const struct json *version = json_member(receipt, "version");
     const struct json *path = json_member(receipt, "path");
     if (!json_is_integer(version)) return broken(err, "it has no 'version'");
     if (json_integer(version) != RECEIPT_VERSION)
         return broken(err, "its 'version' is not 1: a newer penstock wrote it");
-    if (!origin_read(&origin, json_member(receipt, "fingerprint")))
+    if (!fingerprint_read(&fingerprint, json_member(receipt, "fingerprint"), FINGERPRINT_RECEIPT))
         return broken(err, "its 'fingerprint' lacks a member, or one has a wrong type");
     if (!json_is(json_member(receipt, "body"), JSON_STRING))
         return broken(err, "its 'body' is not a string");
@@ -170,8 +170,8 @@ enum receipt_verdict receipt_check(const struct json *receipt, const unsigned ch
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-void receipt_origin(const struct json *receipt, struct origin *out) {
-    bool read = origin_read(out, json_member(receipt, "fingerprint"));
+void receipt_fingerprint(const struct json *receipt, struct fingerprint *out) {
+    bool read = fingerprint_read(out, json_member(receipt, "fingerprint"), FINGERPRINT_RECEIPT);
     assert(read); /* it was checked */
     (void)read;
 }

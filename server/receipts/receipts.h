@@ -1,6 +1,6 @@
 /* server/receipts: receipts, which state how an answer was made so that any machine can make it
  * again; and canonical JSON, over which they are hashed and signed. Pure functions over documents:
- * no sockets, no model. Only the hash of a model's files has a thread (origin.h).
+ * no sockets, no threads, no model.
  *
  * A receipt is a JSON object (docs/api.md has its members). Its *payload* is the object without
  * "digest", "public_key" and "signature", as canonical JSON. The digest is its SHA-256, the
@@ -10,7 +10,7 @@
 #ifndef PENSTOCK_SERVER_RECEIPTS_H
 #define PENSTOCK_SERVER_RECEIPTS_H
 
-#include "server/receipts/origin.h"
+#include "server/fingerprint/fingerprint.h"
 
 /* ---- canonical JSON (canonical.c) ----------------------------------------------------------- */
 
@@ -40,9 +40,6 @@ bool json_difference(const struct json *a, const struct json *b, struct buf *pla
 /* Counts the values that differ: strings, numbers and the like; a missing value counts with all
  * that it holds. */
 int json_distance(const struct json *a, const struct json *b);
-
-/* Writes the SHA-256 of a text in hexadecimal. */
-void hash_text(char hex[HASH_DIGITS + 1], const void *text, size_t length);
 
 /* ---- keys (keys.c) -------------------------------------------------------------------------- */
 
@@ -89,7 +86,7 @@ struct receipt_output {
 
 /* The values of a receipt, which it borrows. */
 struct receipt {
-    const struct origin *origin;
+    const struct fingerprint *fingerprint;
     const char *path;           /* of the API */
     int64_t created;            /* seconds since 1970: templates may show it */
     const struct buf *body;     /* of the request (request_write) */
@@ -126,7 +123,7 @@ enum receipt_verdict receipt_check(const struct json *receipt, const unsigned ch
                                    struct err *err);
 
 /* Members of a checked receipt. */
-void receipt_origin(const struct json *receipt, struct origin *out);
+void receipt_fingerprint(const struct json *receipt, struct fingerprint *out);
 uint64_t receipt_seed(const struct json *prompt); /* of an element of "prompts" */
 
 /* Compares the ids of a checked receipt, an element of "prompts" or "outputs", with others. Returns

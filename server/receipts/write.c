@@ -48,7 +48,7 @@ static void write_payload(struct buf *out, const struct receipt *receipt) {
     buf_puts(out, ",\"created\":");
     json_write_int(out, receipt->created);
     buf_puts(out, ",\"fingerprint\":");
-    origin_write(out, receipt->origin);
+    fingerprint_write(out, receipt->fingerprint, FINGERPRINT_RECEIPT);
     buf_puts(out, ",\"outputs\":[");
     for (int i = 0; i < receipt->n_outputs; i++) {
         if (i > 0) buf_puts(out, ",");
@@ -80,7 +80,7 @@ static void write_signature(struct buf *out, const char *payload, size_t length,
 void receipt_write(struct buf *out, const struct receipt *receipt, const struct receipt_key *key) {
     struct buf payload = {0};
     char hex[HASH_DIGITS + 1];
-    assert(receipt->body->length > 0 && receipt->origin->model[0]);
+    assert(receipt->body->length > 0 && receipt->fingerprint->model[0]);
     write_payload(&payload, receipt);
     hash_text(hex, payload.data, payload.length);
     buf_add(out, payload.data, payload.length - 1);

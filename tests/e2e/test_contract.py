@@ -271,6 +271,17 @@ def test_defaults_and_unknown_fields(server):
     assert answer.json()["system_fingerprint"].startswith("penstock-")
 
 
+def test_a_system_fingerprint_changes_with_options_that_change_answers(start):
+    def fingerprint(*flags):
+        server = start("--max-model-len", "256", "--kv-cache-memory", "64MiB", *flags)
+        return server.post("/v1/completions", {"prompt": "a", "max_tokens": 1}).json()["system_fingerprint"]
+
+    first = fingerprint()
+    assert re.fullmatch(r"penstock-[0-9.]+-[0-9a-f]{12}", first)
+    assert fingerprint("--threads", "1", "--max-num-seqs", "3", "--served-model-name", "other") == first
+    assert len({first, fingerprint("--kv-cache-dtype", "q8_0"), fingerprint("--generation-config", "none")}) == 3
+
+
 def test_max_completion_tokens_wins(server):
     assert server.chat(max_tokens=9, max_completion_tokens=3, min_tokens=3)["usage"]["completion_tokens"] == 3
 

@@ -9,8 +9,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void read_values(const struct json *receipt) {
-    struct origin origin;
-    receipt_origin(receipt, &origin);
+    struct fingerprint fingerprint;
+    receipt_fingerprint(receipt, &fingerprint);
     json_each(prompt, json_member(receipt, "prompts")) {
         receipt_seed(prompt);
         assert(receipt_compare_ids(prompt, NULL, 0) <= 0);

@@ -1,4 +1,4 @@
-/* Receipts without a model: canonical JSON, origins, keys, hashes, and each way in which a
+/* Receipts without a model: canonical JSON, fingerprints, keys, hashes, and each way in which a
  * receipt may have been changed. */
 #include <check.h>
 #include <stdio.h>
@@ -102,51 +102,33 @@ START_TEST(the_first_difference_has_a_place) {
 }
 END_TEST
 
-/* ---- origins -------------------------------------------------------------------------------- */
+/* ---- fingerprints --------------------------------------------------------------------------- */
 
-static struct origin sample_origin(void) {
-    return (struct origin){.model = SHA_OF_ABC,
-                           .build = "0.1.0 abc Release",
-                           .arithmetic = 1,
-                           .device = "cpu",
-                           .weights = "q4_1",
-                           .quantization = "none",
-                           .dtype = "auto",
-                           .kv_cache = "int16",
-                           .ranks = 1};
+static struct fingerprint sample_fingerprint(void) {
+    return (struct fingerprint){.model = SHA_OF_ABC,
+                                .build = "0.1.0 abc Release",
+                                .arithmetic = 1,
+                                .device = "cpu",
+                                .weights = "q4_1",
+                                .quantization = "none",
+                                .dtype = "auto",
+                                .kv_cache = "int16",
+                                .ranks = 1};
 }
 
-START_TEST(an_origin_is_read_back) {
-    struct origin f = sample_origin(), read;
+/* The form of version 1: receipts that exist keep their digests. */
+START_TEST(the_fingerprint_of_a_receipt_keeps_its_bytes) {
+    struct fingerprint f = sample_fingerprint();
     struct buf out = {0};
-    char a[HASH_DIGITS + 1], b[HASH_DIGITS + 1];
-    origin_write(&out, &f);
-    struct json *json = parse(out.data);
-    ck_assert(origin_read(&read, json));
-    ck_assert_ptr_null(origin_difference(&f, &read, a, b));
+    f.block_size = 16;
+    snprintf(f.name, sizeof f.name, "m");
+    fingerprint_write(&out, &f, FINGERPRINT_RECEIPT);
+    ck_assert_str_eq(out.data, "{\"adapter\":null,\"arithmetic\":1,\"build\":\"0.1.0 abc Release\","
+                               "\"device\":\"cpu\",\"dtype\":\"auto\",\"kv_cache\":\"int16\","
+                               "\"model\":\"" SHA_OF_ABC "\",\"quantization\":\"none\","
+                               "\"ranks\":1,\"weights\":\"q4_1\"}");
     expect_canonical(out.data, out.data);
-    snprintf(read.build, sizeof read.build, "another");
-    ck_assert_ptr_null(origin_difference(&f, &read, a, b));
-    read.ranks = 2;
-    ck_assert_str_eq(origin_difference(&f, &read, a, b), "ranks");
-    ck_assert_str_eq(a, "1");
-    ck_assert_str_eq(b, "2");
-    snprintf(read.adapter, sizeof read.adapter, "x");
-    ck_assert_str_eq(origin_difference(&f, &read, a, b), "adapter");
-    ck_assert_str_eq(a, "none");
-    json_free(json);
     buf_free(&out);
-}
-END_TEST
-
-START_TEST(an_origin_with_a_wrong_member_is_refused) {
-    struct origin f;
-    static const char *const texts[] = {"{}", "[]", "null", "{\"adapter\":null,\"arithmetic\":1}"};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        struct json *json = parse(texts[i]);
-        ck_assert(!origin_read(&f, json));
-        json_free(json);
-    }
 }
 END_TEST
 
@@ -262,12 +244,12 @@ static void write_sample(struct buf *out, const struct receipt_key *signer) {
     static const int32_t prompt[] = {1, 9690, 198, 2, 330}, first[] = {7, 8, 100000},
                          second[] = {2};
     struct buf body = {0}, sampling = {0};
-    struct origin origin = sample_origin();
+    struct fingerprint fingerprint = sample_fingerprint();
     struct receipt_prompt prompts[] = {{prompt, 5, 16, 14844065922382431000u}, {prompt, 2, 16, 0}};
     struct receipt_output outputs[] = {{0, 0, "stop", first, 3}, {1, 0, NULL, second, 1}};
     buf_puts(&body, "{\"prompt\":[\"a\",\"\xc3\xa4\"],\"temperature\":0.8}");
     buf_puts(&sampling, "{\"n\":1,\"temperature\":0.8}");
-    struct receipt receipt = {.origin = &origin,
+    struct receipt receipt = {.fingerprint = &fingerprint,
                               .path = "/v1/completions",
                               .created = 1700000000,
                               .body = &body,
@@ -357,7 +339,7 @@ static bool change(char *at, int i) {
     return true;
 }
 
-/* 1,000 receipts, each with one changed character in its tokens, seeds, origin or settings:
+/* 1,000 receipts, each with one changed character in its tokens, seeds, fingerprint or settings:
  * the digest finds each. If the forger corrects the digest, the hash of the ids or the signature
  * does. */
 START_TEST(each_of_a_thousand_changes_is_found) {
@@ -445,8 +427,7 @@ int main(void) {
     tcase_add_test(tcase, equal_values_give_equal_bytes);
     tcase_add_test(tcase, fields_without_effect_are_left_out_of_a_request);
     tcase_add_test(tcase, the_first_difference_has_a_place);
-    tcase_add_test(tcase, an_origin_is_read_back);
-    tcase_add_test(tcase, an_origin_with_a_wrong_member_is_refused);
+    tcase_add_test(tcase, the_fingerprint_of_a_receipt_keeps_its_bytes);
     tcase_add_test(tcase, a_model_is_hashed_as_sha256sum_does);
     tcase_add_test(tcase, a_model_that_is_gone_has_no_hash);
     tcase_add_test(tcase, keys_are_those_of_openssl);

@@ -351,8 +351,7 @@ enum status promises_open(struct app *app, const struct promise_runner *calls, s
                                     .size = options->state.size,
                                     .on_done = on_done,
                                     .arg = promises};
-    fingerprint_make(&promises->fingerprint, options, app->engine, app->model_name);
-    fingerprint_write(&promises->fingerprint_text, &promises->fingerprint);
+    fingerprint_write(&promises->fingerprint_text, &app->fingerprint, FINGERPRINT_PROMISE);
     if (journal_open(&promises->journal, &config, err)) {
         buf_free(&promises->fingerprint_text);
         mem_free(promises);

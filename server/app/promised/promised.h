@@ -11,7 +11,6 @@
 #define PENSTOCK_SERVER_PROMISED_H
 
 #include "server/app/app.h"
-#include "server/fingerprint/fingerprint.h"
 #include "server/promises/promises.h"
 
 struct promised;
@@ -32,13 +31,12 @@ struct promises {
     struct app *app;
     struct journal *journal;
     const struct promise_runner *calls;
-    struct fingerprint fingerprint;
-    struct buf fingerprint_text;
-    struct list live;      /* struct promised: node */
-    struct list waiting;   /* of an earlier process, not started yet: waiting_node */
-    struct list preparing; /* struct idempotent_request: node */
-    int n_started;         /* of an earlier process, that run */
-    uv_async_t wake;       /* the journal's thread has done writes */
+    struct buf fingerprint_text; /* of the server, for records */
+    struct list live;            /* struct promised: node */
+    struct list waiting;         /* of an earlier process, not started yet: waiting_node */
+    struct list preparing;       /* struct idempotent_request: node */
+    int n_started;               /* of an earlier process, that run */
+    uv_async_t wake;             /* the journal's thread has done writes */
 };
 
 /* A request with an Idempotency-Key that is not a promise yet. */
