@@ -25,7 +25,7 @@ MIN_ALL, MIN_ROOM = 0.2, 0.05  # asserts per function
 READERS = ("config/", "engine/files/", "engine/grammar/build/", "engine/grammar/read/", "engine/grammar/schema/", "engine/text/",
            "server/anthropic/", "server/apis/", "server/app/", "server/commands/", "server/endpoints/", "server/http/", "server/json/",
            "server/llama/", "server/message/", "server/ollama/", "server/openai/", "server/page/", "server/hub/",
-            "server/options/", "server/responses/", "server/decisions/", "server/keys/", "server/kv_events/",
+            "server/options/", "server/responses/", "server/decisions/", "server/keys/", "server/kv_events/", "server/traces/",
             "server/fingerprint/", "server/promises/", "server/receipts/", "server/cassette/", "server/offline/")
 ROW = re.compile(r"^\| `([\w/.]+)` `(\w+)` \| `.+` \| .+ \|$", re.M)
 

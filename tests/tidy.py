@@ -71,6 +71,7 @@ DOORS = {
     "server/page": ["page.h"],
     "server/keys": ["keys.h"],
     "server/kv_events": ["kv_events.h"],
+    "server/traces": ["traces.h"],
     "server/receipts": ["receipts.h"],
     "server/cassette": ["cassette.h"],
     "server/openai": ["openai.h"],
@@ -100,7 +101,7 @@ CUDA = {"config", "kernels", "kernels/cuda/runtime"}
 ENGINE = {"config", "kernels", "engine/text", "engine/grammar", "engine/config"}
 SEQUENCE_PARTS = {"engine", "scheduler/kv", "scheduler/draft", "scheduler/beams"}
 SCHEDULER = ENGINE | {"engine", "scheduler"}
-SERVER = SCHEDULER | {"scheduler/store", "server/json", "server/http", "server/keys", "server/kv_events", "server/fingerprint", "server/receipts", "server/cassette", "server/message", "server/openai", "server/ollama", "server/llama", "server/anthropic",
+SERVER = SCHEDULER | {"scheduler/store", "server/json", "server/http", "server/keys", "server/kv_events", "server/traces", "server/fingerprint", "server/receipts", "server/cassette", "server/message", "server/openai", "server/ollama", "server/llama", "server/anthropic",
                       "server/responses", "server/decisions", "server/apis",
                       "server/options"}
 ABOVE_APP = SERVER | {"server/app", "server/app/promised", "server/promises"}
@@ -160,6 +161,7 @@ MAY_INCLUDE = {
     "server/page": {"config", "server/http"},
     "server/keys": {"config", "scheduler"},
     "server/kv_events": ENGINE | {"engine", "scheduler/kv", "server/json"},
+    "server/traces": {"config", "server/json"},
     "server/receipts": {"config", "server/fingerprint", "server/json"},
     "server/cassette": {"config", "server/fingerprint", "server/json", "server/receipts"},
     "server/openai": SCHEDULER | {"server/json", "server/message"},
@@ -201,7 +203,7 @@ LIBRARIES = {
     r"uv\.h": ["server/"],
     r"microhttpd\.h": ["server/http/"],
     r"cjson/.*": [],
-    r"curl/.*": ["server/hub/"],
+    r"curl/.*": ["server/hub/", "server/traces/"],
     r"openssl/.*": ["server/hub/"],
     r"yaml\.h": ["server/options/", "server/keys/"],
     r"sodium\.h": ["server/fingerprint/", "server/keys/", "server/receipts/"],

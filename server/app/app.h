@@ -28,6 +28,7 @@
 #include "server/openai/openai.h"
 #include "server/options/options.h"
 #include "server/receipts/receipts.h"
+#include "server/traces/traces.h"
 
 struct app;
 struct adapters; /* adapters.h */
@@ -94,6 +95,7 @@ struct app {
     struct scheduler *scheduler;
     struct kv_events *kv_events;       /* of --kv-events, or NULL */
     struct prefix_store *prefix_store; /* of --prefix-store, or NULL */
+    struct traces *traces;             /* of --otlp-traces-endpoint, or NULL */
     struct http_server *http;
     struct route *routes; /* [n_routes] all paths */
     int n_routes;
@@ -350,6 +352,8 @@ struct async_kind {
     void (*undo)(struct async_request *request);
     /* Writes at most 8 fields for the access log and returns their number. May be NULL. */
     int (*log_fields)(const struct async_request *request, struct log_field *fields);
+    /* Before `free`, if the request has a span: describes the generation. May be NULL. */
+    void (*trace)(const struct async_request *request, struct trace_span *span);
     void (*free)(struct async_request *request);
 };
 
@@ -361,9 +365,10 @@ struct async_request {
     struct http_request *http; /* NULL after release */
     struct list_node node;     /* in app->requests */
     struct lane_work work;
-    enum async_next next; /* result of its last run */
-    struct err err;       /* the error that ended it before its last run; STATUS_OK: none */
-    uint64_t owner;       /* hash of the client, for fair sharing of lanes */
+    struct trace_span *span; /* of the HTTP request, after its last byte; or NULL */
+    enum async_next next;    /* result of its last run */
+    struct err err;          /* the error that ended it before its last run; STATUS_OK: none */
+    uint64_t owner;          /* hash of the client, for fair sharing of lanes */
     int references;
     bool is_alone; /* it has no HTTP request, or had one: `stop` ends it all the same */
     bool running;  /* in a lane: only `gone` and `cancelled` may be changed */
@@ -430,6 +435,26 @@ int async_log_fields(const struct async_request *request, struct log_field *fiel
 
 /* Ends every request with an error. app->aborted must be set. */
 void async_abort_all(struct app *app, const struct err *err);
+
+/* ---- tracing.c: spans of requests ------------------------------------------------------------ */
+
+/* Begins the span of a request from its headers, if it is sampled. For a scope of memory. */
+void tracing_begin(struct app *app, struct http_request *http);
+
+/* Returns the request's span, or NULL; notes the error that answers the request. */
+struct trace_span *tracing_span(const struct http_request *http);
+void tracing_error(const struct http_request *http, const struct err *err);
+
+/* Called when HTTP has ended. The span ends now, or with the request that holds memory for it.
+ * `method` and `route` live as long as the server; route NULL: an unknown path. */
+void tracing_done(struct app *app, struct http_request *http, const char *method, const char *route,
+                  int status);
+
+/* Ends the span of a request that is freed, if it has one. */
+void tracing_end(struct async_request *request);
+
+/* Returns the name of the operation of an API, as the semantic conventions have it. Static. */
+const char *tracing_operation(const struct api *api);
 
 /* ---- event_bridge.c: events from the engine thread to the loop ------------------------------ */
 

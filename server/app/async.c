@@ -81,6 +81,7 @@ void async_unref(struct async_request *request) {
     assert(!request->http && !request->running);
     pace_note(&app->pace, now_ns());
     list_remove(&app->requests, &request->node);
+    tracing_end(request);
     request->kind->free(request);
     lifecycle_request_ended(app);
 }

@@ -45,8 +45,9 @@ int respond_retry_s(const struct app *app, const struct err *err) {
 void respond_out_of_memory(const struct app *app, struct http_request *http) {
     const struct api *api = api_of_errors(http->path);
     const char *body = (api ? api : &api_chat)->no_memory_body;
-    const struct err err = {.status = STATUS_UNAVAILABLE};
+    const struct err err = {.status = STATUS_UNAVAILABLE, .code = "out_of_memory"};
     char seconds[12];
+    tracing_error(http, &err);
     snprintf(seconds, sizeof seconds, "%d", respond_retry_s(app, &err));
     struct http_field field = {"Retry-After", seconds};
     http_respond(http, 503, "application/json", body, strlen(body), &field, 1);
@@ -56,6 +57,7 @@ void respond_error(const struct app *app, struct http_request *http, const struc
                    const char *allow) {
     struct err timed = *why, *err = &timed;
     assert(err->status != STATUS_OK);
+    tracing_error(http, err);
     err->retry_after_s = respond_retry_s(app, why);
     struct http_field fields[2];
     char seconds[12];

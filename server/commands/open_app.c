@@ -1,10 +1,10 @@
 /* DESIGN: the parts of a serving process.
  *
  * They are opened in this order and closed in the reverse order: engine (model, memory), the
- * sockets of --kv-events, the store of --prefix-store, scheduler (its thread), loop, HTTP. The port
- * is bound last, so every client that can connect is answered.
- * The loop runs until lifecycle.c stops it. All jobs have then ended, so the scheduler sends no
- * more events and its thread can end before the loop's handles are closed.
+ * sockets of --kv-events, the store of --prefix-store, the exporter of --otlp-traces-endpoint,
+ * scheduler (its thread), loop, HTTP. The port is bound last, so every client that can connect is
+ * answered. The loop runs until lifecycle.c stops it. All jobs have then ended, so the scheduler
+ * sends no more events and its thread can end before the loop's handles are closed.
  */
 #include <assert.h>
 #include <string.h>
@@ -108,13 +108,27 @@ static enum status open_prefix_store(struct app *app, struct scheduler_config *c
     return status;
 }
 
-/* Starts the engine thread, and the publisher and the watch over other ranks, which wake it. */
+/* Opens the exporter of --otlp-traces-endpoint. */
+static enum status open_traces(struct app *app, struct err *err) {
+    const struct traces_config config = {.endpoint = app->options->traces.endpoint,
+                                         .ratio = app->options->traces.ratio};
+    if (!config.endpoint && config.ratio < 1)
+        return err_set(err, STATUS_USAGE, NULL,
+                       "--otlp-traces-sampler-ratio is used with --otlp-traces-endpoint");
+    return config.endpoint ? traces_open(&app->traces, &config, err) : STATUS_OK;
+}
+
+/* Starts the engine thread, the publisher and the watch over other ranks, which wake it, and the
+ * thread that sends traces. */
 static enum status start_threads(struct app *app, struct err *err) {
     struct peers *peers = app->options->engine.peers;
+    enum status status = STATUS_OK;
     assert(app->scheduler);
     scheduler_start(app->scheduler);
     if (peers) peers_on_loss(peers, wake_engine, app);
-    return app->kv_events ? kv_events_start(app->kv_events, wake_engine, app, err) : STATUS_OK;
+    if (app->kv_events) status = kv_events_start(app->kv_events, wake_engine, app, err);
+    if (!status && app->traces) status = traces_start(app->traces, err);
+    return status;
 }
 
 /* ---- all parts ------------------------------------------------------------------------------ */
@@ -154,6 +168,7 @@ enum status app_open(struct app *app, struct err *err) {
     config.arg = app;
     enum status status = open_kv_events(app, &config, err);
     if (!status) status = open_prefix_store(app, &config, err);
+    if (!status) status = open_traces(app, err);
     if (status) return status;
     app->scheduler = scheduler_new(&config, app->engine);
     status = start_threads(app, err);
@@ -167,6 +182,7 @@ enum status app_open(struct app *app, struct err *err) {
 void app_close(struct app *app) {
     if (app->http) http_server_free(app->http);
     promises_close(app);
+    traces_close(app->traces);      /* all requests have ended */
     kv_events_stop(app->kv_events); /* it wakes the scheduler */
     if (app->options->engine.peers) peers_on_loss(app->options->engine.peers, NULL, NULL);
     scheduler_free(app->scheduler);

@@ -227,7 +227,8 @@ static enum status check_options(const struct options *options, struct err *err)
                   {options->access.api_key, "api-key"},
                   {options->access.admin_key, "admin-key"},
                   {options->access.api_key_file, "api-key-file"},
-                  {options->access.metrics_key, "metrics-key"}};
+                  {options->access.metrics_key, "metrics-key"},
+                  {options->traces.endpoint, "otlp-traces-endpoint"}};
     for (size_t i = 0; i < sizeof unused / sizeof *unused; i++)
         if (unused[i].given)
             return err_set(err, STATUS_USAGE, unused[i].name,

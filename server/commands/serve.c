@@ -132,6 +132,9 @@ static void report(const struct app *app) {
             memory->checkpoint_every, memory->n_draft_states);
     if (app->draft_engine) report_draft_model(app->draft_engine);
     if (app->prefix_store) report_prefix_store(app);
+    if (app->traces)
+        log_line(LOG_INFO, "traces: sent to %s; memory %.1f MiB", traces_url(app->traces),
+                 mib((int64_t)traces_bytes(app->traces)));
     if (app->kv_events)
         log_line(LOG_INFO, "KV events: published on %s; memory %.0f MiB",
                  app->options->kv_events.endpoint, mib((int64_t)kv_events_bytes(app->kv_events)));

@@ -21,7 +21,8 @@ static bool is_allowed(const char *list, const char *origin) {
 int cors_fields(const struct app *app, const struct http_request *http, struct http_field *out) {
     const char *list = app->options->access.cors_origins;
     const char *origin = http_header(http, "Origin");
-    static const char exposed[] = "X-Request-Id, Request-Id, Retry-After, X-Penstock-Ignored";
+    static const char exposed[] = "X-Request-Id, Request-Id, Retry-After, X-Penstock-Ignored, "
+                                  "traceresponse";
     int n = 0;
     if (!list) return 0;
     bool is_any = strcmp(list, "*") == 0;

@@ -85,6 +85,7 @@ void health_metrics(struct app *app, struct http_request *http) {
     if (app->prefix_store) view.store = &store;
     if (app->promises) journal_stats(app->promises->journal, &journal);
     if (app->promises) view.journal = &journal;
+    if (app->traces) traces_stats(app->traces, &view.traces);
     metrics_write(&body, openmetrics, &view);
     http_respond(http, 200, exposition_content_type(openmetrics), body.data, body.length, NULL, 0);
     buf_free(&body);

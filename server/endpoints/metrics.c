@@ -230,6 +230,7 @@ void metrics_write(struct buf *out, bool openmetrics, const struct metrics_view 
                   .text = view->lanes[LANE_TEXT],
                   .grammars = view->grammars,
                   .process = view->process,
+                  .traces = view->traces,
                   .store_up = view->store ? view->store->is_up : (double)NAN,
                   .connections = view->connections,
                   .answer_bytes = view->answer_bytes,

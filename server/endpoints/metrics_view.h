@@ -10,6 +10,7 @@
 #include "server/generation/grammar_store.h"
 #include "server/keys/keys.h"
 #include "server/promises/promises.h"
+#include "server/traces/traces.h"
 
 /* The operating system's data on this process. NAN: unknown. */
 struct process_stats {
@@ -28,7 +29,8 @@ struct metrics_view {
     struct grammar_store_stats grammars;
     struct process_stats process;
     const struct prefix_store_stats *store; /* NULL: no store */
-    const struct journal_stats *journal;    /* NULL: no --state-dir */
+    struct traces_stats traces;
+    const struct journal_stats *journal; /* NULL: no --state-dir */
     int connections;
     size_t answer_bytes;     /* of answers being made or waiting to be read */
     const char *model;       /* served name */
@@ -50,6 +52,7 @@ struct shown {
     struct grammar_store_stats grammars;
     struct process_stats process;
     struct prefix_store_stats store;
+    struct traces_stats traces;
     struct journal_stats journal; /* zeros without --state-dir */
     double store_up;              /* NAN without a store */
     int connections;

@@ -369,6 +369,7 @@ static void take_headers(void *arg) {
     const struct route *route = http->route;
     proxies_name_client(app, http);
     if (!is_probe(route)) supervisor_touch(app);
+    if (!is_probe(route)) tracing_begin(app, http);
     if (is_served(route) && strcmp(http->method, "OPTIONS") == 0) {
         cors_answer_options(app, http, methods_of(route));
         return;
@@ -435,6 +436,7 @@ int routes_fields(void *arg, struct http_request *http, struct http_field *out) 
     int n = 0;
     out[n++] = (struct http_field){"X-Request-Id", http->id};
     if (api && api->id_header) out[n++] = (struct http_field){api->id_header, http->id};
+    if (http->trace) out[n++] = (struct http_field){"traceresponse", tracing_span(http)->response};
     return n + cors_fields(arg, http, out + n);
 }
 
@@ -449,22 +451,17 @@ size_t routes_error_body(void *arg, const struct http_request *http, const struc
 
 /* ---- access log ----------------------------------------------------------------------------- */
 
-/* Returns the request's traceparent header (W3C Trace Context: version, trace, span, flags), or
- * NULL if it is missing or invalid. */
+/* Returns the request's traceparent header, or NULL if it is missing, invalid or too long. */
 static const char *trace_parent(const struct http_request *http) {
-    static const int dashes[] = {2, 35, 52};
+    struct trace_context context;
     const char *text = http_header(http, "traceparent");
-    if (!text || strlen(text) < 55 || strlen(text) > 128) return NULL;
-    for (int i = 0, dash = 0; i < 55; i++) {
-        bool is_dash = dash < 3 && i == dashes[dash];
-        if (is_dash ? text[i] != '-' : !strchr("0123456789abcdef", text[i])) return NULL;
-        dash += is_dash;
-    }
-    bool has_zeros = strspn(text + 3, "0") >= 32 || strspn(text + 36, "0") >= 16;
-    bool has_more = text[55] != 0;
-    if (has_zeros || strncmp(text, "ff", 2) == 0) return NULL;
-    if (has_more && (strncmp(text, "00", 2) == 0 || text[55] != '-')) return NULL;
-    return text;
+    return text && strlen(text) <= 128 && trace_context_read(&context, text) ? text : NULL;
+}
+
+/* Writes the id of a span's trace in hex. */
+static const char *trace_id_of(const struct trace_span *span, char out[2 * TRACE_ID_BYTES + 1]) {
+    snprintf(out, 2 * TRACE_ID_BYTES + 1, "%s", span->response + strlen("00-"));
+    return out;
 }
 
 /* Returns the method as a label of metrics; a client must not create new labels. */
@@ -497,6 +494,7 @@ void routes_on_done(void *arg, struct http_request *http, int status, uint64_t b
     }
     if (!quiet) supervisor_touch(app);
     const char *trace = trace_parent(http);
+    char trace_id[2 * TRACE_ID_BYTES + 1];
     struct log_field fields[20];
     int n = 0;
     fields[n++] = LOG_S("client", http->client);
@@ -507,9 +505,12 @@ void routes_on_done(void *arg, struct http_request *http, int status, uint64_t b
     fields[n++] = LOG_R("ms", seconds * 1e3);
     fields[n++] = LOG_S("x_request_id", http->id);
     if (trace) fields[n++] = LOG_S("traceparent", trace);
+    if (http->trace) fields[n++] = LOG_S("trace_id", trace_id_of(tracing_span(http), trace_id));
     struct async_request *request = http->app;
     if (request) n += async_log_fields(request, fields + n);
     assert(n <= (int)(sizeof fields / sizeof *fields));
     log_fields(quiet && status < 400 ? LOG_DEBUG : LOG_INFO, "request", fields, n);
+    tracing_done(app, http, method_name(http->method), is_served(route) ? route->path : NULL,
+                 status);
     if (request) async_unref(request);
 }

@@ -247,6 +247,7 @@ void job_event(const struct event *event) {
     adapter_begins(job);
     job->is_late |= event->finish == FINISH_TIMEOUT;
     if (job->cancelled || job->n_open == 0) {
+        if (!run->first_scheduled_ns) run->first_scheduled_ns = event->first_scheduled_ns;
         if (event->finish != FINISH_NONE && choice_drop(&run->choices[event->choice])) {
             job->app->metrics.finished_abort++;
         }
@@ -376,6 +377,44 @@ struct api_usage job_usage(const struct generation_job *job) {
         .predicted_held = job->is_promised ? 0 : job->predicted_held,
         .predicted_refused = job->is_promised ? 0 : job->predicted_refused,
     };
+}
+
+/* Sets the times of the first prompt that was scheduled, and of the last token. */
+static void trace_run(const struct prompt_run *run, struct trace_generation *g) {
+    const uint64_t scheduled = run->first_scheduled_ns, first = run->first_token_ns;
+    uint64_t *prefill = &g->begins[PHASE_PREFILL], *decode = &g->begins[PHASE_DECODE];
+    if (scheduled && (!*prefill || scheduled < *prefill)) *prefill = scheduled;
+    if (first && (!*decode || first < *decode)) *decode = first;
+    for (int i = 0; run->choices && i < run->job->request->n_generated; i++) {
+        const struct choice *choice = &run->choices[i];
+        if (choice->last_token_ns > g->last_token_ns) g->last_token_ns = choice->last_token_ns;
+        if (choice->finish_reason && g->n_finishes < MAX_TRACE_FINISHES)
+            g->finishes[g->n_finishes++] = choice->finish_reason;
+    }
+}
+
+void job_trace(const struct generation_job *job, struct trace_span *span) {
+    struct trace_generation *g = &span->generation;
+    const struct api_request *request = job->request;
+    if (job->is_late) snprintf(span->error, sizeof span->error, "deadline_exceeded");
+    if (job->err.status) {
+        const char *kind = job->err.code[0] ? job->err.code : status_type(job->err.status);
+        snprintf(span->error, sizeof span->error, "%s", kind);
+        span->is_failed |= api_http(job->api, job->err.status) >= 500;
+    }
+    g->operation = job->api ? tracing_operation(job->api) : NULL;
+    if (!g->operation || !request) return;
+    snprintf(g->model, sizeof g->model, "%s", job_answer(job).model);
+    snprintf(g->id, sizeof g->id, "%s", job->id);
+    g->has_settings = g->has_usage = true;
+    g->max_tokens = request->max_tokens;
+    g->n = request->n;
+    g->temperature = request->sampling.temperature;
+    g->top_p = request->sampling.top_p;
+    g->input_tokens = job->prompt_tokens;
+    g->output_tokens = job->completion_tokens;
+    g->cached_tokens = job->cached_tokens;
+    for (int i = 0; i < job->n_prompts; i++) trace_run(&job->prompts[i], g);
 }
 
 /* Returns the rank of choice i among n choices by mean logprob; ties go to the lower index. */

@@ -308,6 +308,9 @@ void job_write_response(struct generation_job *job, struct buf *out);
 struct api_answer job_answer(const struct generation_job *job);
 struct api_usage job_usage(const struct generation_job *job);
 
+/* Describes the job in the span of its HTTP request. */
+void job_trace(const struct generation_job *job, struct trace_span *span);
+
 /* Frees the content of the writers' state, which is then zero again. */
 void job_empty_state(struct generation_job *job);
 

@@ -320,6 +320,7 @@ static void begin(struct async_request *async) {
     struct app *app = async->app;
     assert(app->n_preparing > 0);
     app->n_preparing--;
+    reply->submitted_ns = now_ns();
     list_detach(&reply->idempotent.node);
     if (async->gone || !reply_adopt(reply)) {
         async_release_http(async);
@@ -373,6 +374,16 @@ static int log_fields_of(const struct async_request *async, struct log_field *fi
     return n;
 }
 
+static void trace(const struct async_request *async, struct trace_span *span) {
+    const struct reply *reply = (const struct reply *)async;
+    uint64_t *begins = span->generation.begins;
+    begins[PHASE_RECEIVED] = span->start_ns;
+    begins[PHASE_PREPARED] = reply->complete_ns;
+    if (reply->job.n_prompts > 0 && !reply->job.recorded)
+        begins[PHASE_QUEUED] = reply->submitted_ns;
+    job_trace(&reply->job, span);
+}
+
 static void free_reply(struct async_request *async) {
     struct reply *reply = (struct reply *)async;
     assert(!reply->promised);
@@ -391,6 +402,7 @@ static const struct async_kind kind = {.lane = LANE_PREPARE,
                                        .leave = leave,
                                        .undo = undo_prepare,
                                        .log_fields = log_fields_of,
+                                       .trace = trace,
                                        .free = free_reply};
 
 static struct reply *reply_new(struct app *app, const struct api *api) {
@@ -428,6 +440,7 @@ void reply_start(struct app *app, struct http_request *http, const struct api *a
     }
     if (app->promises && repeat_answer(app, http, api, &asked)) return;
     struct reply *reply = reply_new(app, api);
+    reply->complete_ns = now_ns();
     reply->idempotent = asked;
     if (asked.text[0]) list_append(&app->promises->preparing, &reply->idempotent.node);
     reply->job.deadline_ms = deadline_ms;

@@ -9,10 +9,11 @@
 struct reply {
     struct async_request async; /* must be first: http_request.app points here */
     struct generation_job job;
-    struct buf out;  /* bytes to send to the client */
-    bool answered;   /* the full response was queued */
-    bool streaming;  /* the stream's headers were sent */
-    bool counts_key; /* key_begin was called for its key */
+    struct buf out;                     /* bytes to send to the client */
+    bool answered;                      /* the full response was queued */
+    bool streaming;                     /* the stream's headers were sent */
+    bool counts_key;                    /* key_begin was called for its key */
+    uint64_t complete_ns, submitted_ns; /* now_ns() of the end of the body, and of begin */
     /* with --state-dir: */
     struct promised *promised;            /* gets the bytes instead of a client; or NULL */
     struct idempotent_request idempotent; /* in promises->preparing until it is prepared */

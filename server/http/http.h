@@ -16,8 +16,8 @@
 
 struct http_server;
 
-/* One request. The application may set `app`, `route`, `client` and `id`; it must only read the
- * other fields. */
+/* One request. The application may set `app`, `route`, `trace`, `client` and `id`; it must only
+ * read the other fields. */
 struct http_request {
     const char *method; /* "GET", "POST", ... */
     const char *target; /* the client's path, percent-decoded, without the query */
@@ -33,6 +33,7 @@ struct http_request {
     bool has_own_id;   /* the id is the client's */
     void *app;         /* the application's pointer, initially NULL */
     const void *route; /* the application's pointer for the path, initially NULL */
+    void *trace;       /* the application's pointer for the trace, initially NULL */
 };
 
 struct http_field {

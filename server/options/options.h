@@ -65,6 +65,11 @@ struct options {
         const char *endpoint, *replay_endpoint; /* tcp://HOST:PORT */
         const char *topic;
     } kv_events;
+    /* traces of requests for a collector */
+    struct {
+        const char *endpoint; /* its URL; NULL: none */
+        double ratio;         /* share of the requests without a parent that have a span */
+    } traces;
     struct {
         int delay_s;   /* seconds from SIGTERM until the port closes */
         int timeout_s; /* seconds after that for running requests */

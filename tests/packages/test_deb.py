@@ -4,7 +4,7 @@ import re
 from conftest import ROOT, run
 
 # Files with names of libraries that the program loads by dlopen, and the field of the package that has each one's package.
-LOADED = {"server/hub/library.c": "Depends", "server/kv_events/library.c": "Recommends"}
+LOADED = {"server/hub/library.c": "Depends", "server/kv_events/library.c": "Recommends", "server/traces/library.c": "Depends"}
 
 
 def test_the_package_has_its_libraries_and_configuration(deb):

@@ -137,7 +137,7 @@ START_TEST(origins) {
     ask("GET /health", "Origin: null\r\n", NULL);
     expect_text("Access-Control-Allow-Origin: *\r\n");
     expect_text("Access-Control-Expose-Headers: X-Request-Id, Request-Id, Retry-After, "
-                "X-Penstock-Ignored\r\n");
+                "X-Penstock-Ignored, traceresponse\r\n");
     expect_no_text("Vary");
 }
 END_TEST

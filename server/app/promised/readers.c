@@ -15,8 +15,9 @@ struct reader {
     int64_t after; /* the number of the last event that the client has; -1: none */
     struct event_cursor cursor;
     uint8_t hash[RECORD_HASH_BYTES];
-    bool has_begun; /* the stream's headers were sent */
-    char id[64];    /* of the answer, for the log */
+    bool has_begun;        /* the stream's headers were sent */
+    const struct api *api; /* of the promise; NULL: not known yet */
+    char id[64];           /* of the answer, for the log */
     int prompt_tokens, output_tokens;
 };
 
@@ -77,6 +78,7 @@ enum status reader_after(const struct http_request *http, int64_t *after, struct
 static void finish(struct reader *reader) {
     struct promised *promised = reader->promised;
     assert(promised);
+    reader->api = promised->api;
     reader->prompt_tokens = promised->prompt_tokens;
     reader->output_tokens = promised->output_tokens;
     list_remove(&promised->readers, &reader->node);
@@ -111,6 +113,18 @@ static int log_fields_of(const struct async_request *async, struct log_field *fi
     fields[1] = LOG_I("prompt_tokens", reader->prompt_tokens);
     fields[2] = LOG_I("output_tokens", reader->output_tokens);
     return 3;
+}
+
+/* The answer may be computed for several readers, so its phases are in no span. */
+static void trace(const struct async_request *async, struct trace_span *span) {
+    const struct reader *reader = (const struct reader *)async;
+    struct trace_generation *g = &span->generation;
+    if (!reader->api) return;
+    g->operation = tracing_operation(reader->api);
+    snprintf(g->id, sizeof g->id, "%s", reader->id);
+    g->has_usage = true;
+    g->input_tokens = reader->prompt_tokens;
+    g->output_tokens = reader->output_tokens;
 }
 
 static void free_reader(struct async_request *async) {
@@ -261,7 +275,7 @@ void readers_end(struct promised *promised, const struct err *err) {
 void reader_start(struct promised *promised, struct http_request *http, struct async_request *from,
                   const struct reader_wish *wish) {
     static const struct async_kind kind = {
-        .stop = stop, .log_fields = log_fields_of, .free = free_reader};
+        .stop = stop, .log_fields = log_fields_of, .trace = trace, .free = free_reader};
     struct reader *reader = mem_calloc(1, sizeof *reader);
     const struct record_bytes *id = &promised->record.field[RECORD_ID];
     if (from) async_detach(from);
