@@ -319,6 +319,57 @@ START_TEST(experts_are_refused) {
 }
 END_TEST
 
+/* ---- cut files ------------------------------------------------------------------------------- */
+
+enum { CUT_STEP = 64 };
+
+/* A file of the folder copy that ends early, at each 64th byte. */
+static void cut_everywhere(const char *path, const char *file) {
+    struct buf bytes = {0};
+    folder_copy_read(&bytes, file);
+    ck_assert_uint_gt(bytes.length, CUT_STEP);
+    for (size_t n = 0; n < bytes.length; n += CUT_STEP) {
+        folder_copy_write(file, bytes.data, n);
+        must_fail(path, "");
+    }
+    folder_copy_write(file, bytes.data, bytes.length);
+    buf_free(&bytes);
+}
+
+START_TEST(files_that_are_cut_at_any_64th_byte_are_refused) {
+    const char *folder = folder_copy(ADAPTER);
+    struct adapter_facts facts;
+    struct err err;
+    int number;
+    cut_everywhere(folder, "adapter_config.json");
+    cut_everywhere(folder, "adapter_model.safetensors");
+    ck_assert_int_eq(engine_adapter_load(engine, folder, &number, &facts, &err), STATUS_OK);
+    engine_adapter_unload(engine, number);
+    folder_copy_remove();
+}
+END_TEST
+
+START_TEST(gguf_files_that_are_cut_at_any_64th_byte_are_refused) {
+    const struct made_adapter made = {.rank = 2, .alpha = 4};
+    struct buf bytes = {0};
+    char path[] = "/tmp/penstock_lora_XXXXXX";
+    struct adapter_facts facts;
+    struct err err;
+    int number;
+    close(mkstemp(path));
+    adapter_file_bytes(&made, engine_model(engine), &bytes);
+    for (size_t n = 0; n < bytes.length; n += CUT_STEP) {
+        write_file(path, bytes.data, n);
+        must_fail(path, "");
+    }
+    write_file(path, bytes.data, bytes.length);
+    ck_assert_int_eq(engine_adapter_load(engine, path, &number, &facts, &err), STATUS_OK);
+    engine_adapter_unload(engine, number);
+    unlink(path);
+    buf_free(&bytes);
+}
+END_TEST
+
 /* ---- families ------------------------------------------------------------------------------- */
 
 /* Models with several kinds of layers: attention, gated attention, delta rules, short convolutions,
@@ -426,6 +477,8 @@ int main(void) {
     tcase_add_loop_test(core, wrong_gguf_files_are_refused, 0,
                         sizeof gguf_cases / sizeof *gguf_cases);
     tcase_add_test(core, a_matrix_without_partner_is_refused);
+    tcase_add_test(core, files_that_are_cut_at_any_64th_byte_are_refused);
+    tcase_add_test(core, gguf_files_that_are_cut_at_any_64th_byte_are_refused);
     tcase_set_timeout(golden, 300);
     suite_add_tcase(suite, golden);
     suite_add_tcase(suite, core);
