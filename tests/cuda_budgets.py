@@ -54,9 +54,9 @@ BUDGETS = {
 CALLED = {
     "a step's products": ("do_productsI13__nv_bfloat16Li1ELb0E", 0, 64),
     "a step's products and norm": ("do_productsI13__nv_bfloat16Li1ELb1E", 0, 64),
-    "a step's attention, D 128": ("do_attentionI13__nv_bfloat16Li128E", 0, 384),
+    "a step's attention, D 128": ("do_attentionI13__nv_bfloat16Li128E", 0, 400),
     "a step's attention, D 64": ("do_attentionI13__nv_bfloat16Li64E", 0, 96),
-    "a step's attention, D 128, float16 cache": ("do_attentionI6__halfLi128E", 0, 384),
+    "a step's attention, D 128, float16 cache": ("do_attentionI6__halfLi128E", 0, 400),
     "a step's attention, D 64, float16 cache": ("do_attentionI6__halfLi64E", 0, 96),
     "a step's heads": ("do_headsI13__nv_bfloat16S0_E", 0, 0),
     "a step's heads, float16 cache": ("do_headsI13__nv_bfloat166__halfE", 0, 0),

@@ -86,7 +86,8 @@ static size_t largest(const struct attention_workspace *work, int B) {
     const size_t items = (size_t)work->limits.n_windows * (size_t)work->max_items * ITEM_NUMBERS;
     const size_t blocks = 2 * M + 2 * S + entries; /* slots, lines, copies, tables */
     const size_t settings = (settings_room(most) + SETTINGS_ALIGN) / sizeof(int32_t);
-    const size_t rows = (most->both_ways ? 5 : 3) * M;
+    /* Tokens, positions, logit rows, types, and what a row sees in each window. */
+    const size_t rows = (size_t)(4 + 2 * most->n_windows) * M;
     return rows + (size_t)work->kinds * blocks + items + settings + S + 1; /* and the offsets */
 }
 
@@ -198,13 +199,16 @@ static const int32_t *put_lines(struct step_layout *to, const struct step *step,
     return on_device(to, at);
 }
 
-/* Appends, for each row, the last position of its sequence. */
-static const int32_t *put_ends(struct step_layout *to, const struct step *step) {
-    int32_t *at = reserve(to, (size_t)step->M);
+/* Appends what each row sees; rows of the padding see nothing. */
+static const struct attention_range *put_seen(struct step_layout *to, const struct step *step,
+                                              size_t room, const struct attention_sight *sight) {
+    int32_t *at = reserve(to, 2 * room);
+    struct attention_range *seen = (struct attention_range *)at;
     for (int s = 0; s < step->S; s++)
         for (int m = step->row_start[s]; m < step->row_start[s + 1]; m++)
-            at[m] = step->position[step->row_start[s + 1] - 1];
-    return on_device(to, at);
+            seen[m] = attention_seen(step, s, m, sight);
+    for (size_t i = (size_t)step->M; i < room; i++) seen[i] = {0, -1};
+    return (const struct attention_range *)on_device(to, at);
 }
 
 /* Appends the lines of a table. */
@@ -286,9 +290,10 @@ static void lay_out(struct device_step *at, struct step_layout *to, const struct
     at->token = put(to, step->token, M, M + more, 0);
     at->position = put(to, step->position, M, M + more, -1);
     at->logit_row = put_counting(to, step->logit_row, R, R + more, step->M);
-    if (both_ways) {
-        at->ends = put_ends(to, step);
-        at->type = put(to, step->type, step->type ? M : 0, M, 0);
+    if (both_ways) at->type = put(to, step->type, step->type ? M : 0, M, 0);
+    for (int w = 0; w < work->limits.n_windows; w++) {
+        const struct attention_sight sight = attention_workspace_sight(work, w);
+        work->seen[w] = put_seen(to, step, M + more, &sight);
     }
     put_slots(at, to, step, &lines, M + more, work->kinds);
     put_items(to, step, rows, &lines, work);

@@ -112,7 +112,8 @@ attention_world::attention_world(const attention_shape &shape_, std::vector<int>
 
 /* A step's arrays. */
 struct world_step {
-    std::vector<int32_t> position, ends, sequence, row_start, table;
+    std::vector<int32_t> position, sequence, row_start, table;
+    std::vector<struct attention_range> seen;
     struct step step;
 };
 
@@ -137,7 +138,8 @@ static world_step make_step(const attention_world &world, const step_parts &part
         const part_of_step &part = parts[i];
         for (int p = part.from; p < part.to; p++) {
             a.position.push_back(p);
-            a.ends.push_back(part.to - 1);
+            a.seen.push_back(
+                {first_seen_by(world.shape, p), last_seen_by(world.shape, p, part.to)});
             a.sequence.push_back((int32_t)i);
         }
         ck_assert(!world.shape.both_ways || part.from == part.to ||
@@ -214,7 +216,7 @@ std::vector<uint8_t> attention_world::run(const step_parts &parts, int64_t max_p
     const world_step a = make_step(*this, parts);
     buffer q_buffer(packed(shape.act, queries_of(*this, parts))), y(q_buffer.bytes);
     buffer k_buffer(keys), v_buffer(values), k_scale(key_scale), v_scale(value_scale);
-    buffer position(a.position), ends(a.ends), table(a.table);
+    buffer position(a.position), seen(a.seen), table(a.table);
     attention_args args = {};
     args.y = y.data;
     args.q = q_buffer.data;
@@ -227,13 +229,12 @@ std::vector<uint8_t> attention_world::run(const step_parts &parts, int64_t max_p
                k_scale.as<float>(),
                v_scale.as<float>()};
     args.position = position.as<int32_t>();
-    if (shape.both_ways) args.ends = ends.as<int32_t>();
+    args.seen = seen.as<struct attention_range>();
     args.table = table.as<int32_t>();
     args.table_stride = a.step.table_stride;
     args.H = shape.H;
     args.scale = scale;
     args.cap = shape.cap;
-    args.window = shape.window;
     floats sinks, slopes;
     for (int h = 0; h < shape.H; h++) {
         sinks.push_back(sink_of(h));

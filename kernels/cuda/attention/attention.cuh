@@ -68,6 +68,15 @@ struct attention_sight {
     bool both_ways;
 };
 
+/* The positions that a row sees; none if last is less than first. */
+struct attention_range {
+    int32_t first, last;
+};
+
+/* Returns the positions that a row of sequence s sees. Both ends grow with the row. */
+struct attention_range attention_seen(const struct step *step, int s, int row,
+                                      const struct attention_sight *sight);
+
 /* Writes the work of a step to `items`: host memory for attention_max_items. The longest items of a
  * sequence are first. At most max_parts parts are planned; rows that need more become whole items,
  * or chunks if these are requested. */
@@ -80,31 +89,18 @@ struct attention_args {
     void *y;       /* [M][H][D] of `act` */
     const void *q; /* the same */
     struct kv_view kv;
-    const int32_t *position; /* [M] */
-    /* [M] the last position of each row's sequence, if rows see both ways; else NULL */
-    const int32_t *ends;
-    const int32_t *table; /* [S][table_stride] */
+    const int32_t *position;            /* [M] */
+    const struct attention_range *seen; /* [M] attention_seen of each row */
+    const int32_t *table;               /* [S][table_stride] */
     int table_stride, H;
     float scale;                        /* of the scores */
     float cap;                          /* scores become cap * tanh(score / cap); 0: no cap */
-    int window;                         /* as planned */
     const float *sinks;                 /* [H]; NULL: off */
     const float *slopes;                /* [H] of ALiBi; NULL: off */
     const struct attention_item *items; /* as planned */
     float *parts;                       /* attention_parts_bytes */
     int32_t *counters;                  /* zero before and after a launch */
 };
-
-/* Return the first and the last position that a row sees. Both grow with the row's position. */
-__device__ __forceinline__ int first_seen(const attention_args &args, int row) {
-    return args.window ? max(args.position[row] - args.window + 1, 0) : 0;
-}
-__device__ __forceinline__ int last_seen(const attention_args &args, int row) {
-    const int position = args.position[row];
-    if (!args.ends) return position;
-    const int end = args.ends[row];
-    return args.window && args.window <= end - position ? position + args.window - 1 : end;
-}
 
 struct attention_chunks;
 

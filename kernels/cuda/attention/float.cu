@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(CHUNK)
     const int row = blockIdx.x, h = blockIdx.y, j = threadIdx.x, D = args.kv.D;
     if (args.position[row] < 0) return; /* padding */
     const size_t at = ((size_t)row * args.H + h) * D;
-    const int first = first_seen(args, row), last = last_seen(args, row);
+    const int first = args.seen[row].first, last = args.seen[row].last;
     const float_head<R> head = {args.kv, args.table + (size_t)sequence[row] * args.table_stride,
                                 (int)((size_t)h * args.kv.G / args.H)};
     for (int d = j; d < D; d += CHUNK) q[d] = to_float(static_cast<const T *>(args.q)[at + d]);

@@ -33,7 +33,7 @@ struct seen {
     int begin, end;
 };
 __device__ __forceinline__ seen seen_by(const attention_args &args, int row, int n) {
-    return {first_seen(args, row), last_seen(args, row + n - 1) + 1};
+    return {args.seen[row].first, args.seen[row + n - 1].last + 1};
 }
 
 /* The same for at most `most` vectors, fewer at the end; an empty range if there are none. */
@@ -216,7 +216,7 @@ merge_splits(const attention_args &args, const attention_launch &how, const atte
     const head_block block = block_of(args, how, y);
     const vector_place place = place_of(item, block, vector);
     if (!place.exists) return;
-    const int first = first_seen(args, place.row), last = last_seen(args, place.row);
+    const int first = args.seen[place.row].first, last = args.seen[place.row].last;
     const int first_warp = (y - all.first_y) * all.warps;
     merged_pair x;
     for (int i = 0; i < all.warps; i++) {
@@ -240,7 +240,7 @@ __device__ __forceinline__ void merge_spans(const attention_args &args, const at
     const head_block block = block_of(args, how, y);
     const vector_place place = place_of(item, block, vector);
     if (!place.exists) return;
-    const int first = first_seen(args, place.row), last = last_seen(args, place.row);
+    const int first = args.seen[place.row].first, last = args.seen[place.row].last;
     merged_pair x;
     for (int span = first / SPAN; span <= last / SPAN; span++) {
         const float *from = part_at(args, item, block, how.n_y, y, span, vector);

@@ -23,17 +23,13 @@ struct planner {
     int whole_vectors; /* vectors per whole item */
 };
 
-static int first_seen_by(const struct planner *p, int row) {
-    const int window = p->sight->window;
-    return window ? max_int(p->step->position[row] - window + 1, 0) : 0;
-}
-
-/* The last position that a row of sequence s sees. */
-static int last_seen_by(const struct planner *p, int s, int row) {
-    const int position = p->step->position[row], window = p->sight->window;
-    if (!p->sight->both_ways) return position;
-    const int end = p->step->position[p->step->row_start[s + 1] - 1];
-    return window && window <= end - position ? position + window - 1 : end;
+struct attention_range attention_seen(const struct step *step, int s, int row,
+                                      const struct attention_sight *sight) {
+    const int position = step->position[row], window = sight->window;
+    const int first = window ? max_int(position - window + 1, 0) : 0;
+    if (!sight->both_ways) return {first, position};
+    const int end = step->position[step->row_start[s + 1] - 1];
+    return {first, window && window <= end - position ? position + window - 1 : end};
 }
 
 /* An item for n rows of sequence s, not yet marked as whole or split. */
@@ -43,8 +39,9 @@ static struct attention_item rows_item(const struct planner *p, int s, int row, 
     item.row = row;
     item.rows = n;
     item.sequence = s;
-    item.first_split = first_seen_by(p, row) / SPLIT;
-    item.n_splits = last_seen_by(p, s, row + n - 1) / SPLIT + 1 - item.first_split;
+    item.first_split = attention_seen(p->step, s, row, p->sight).first / SPLIT;
+    const int last = attention_seen(p->step, s, row + n - 1, p->sight).last;
+    item.n_splits = last / SPLIT + 1 - item.first_split;
     item.span = item.part = item.counter = -1;
     item.n_neighbours = 1;
     return item;

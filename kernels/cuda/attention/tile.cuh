@@ -123,8 +123,8 @@ __device__ __forceinline__ void load_queries(queries<C> &q, enum dtype act,
         q.last[r] = -1;
         q.at[r] = 0;
         if (place.exists) {
-            q.last[r] = last_seen(args, place.row);
-            q.first[r] = first_seen(args, place.row);
+            q.last[r] = args.seen[place.row].last;
+            q.first[r] = args.seen[place.row].first;
             q.at[r] = ((size_t)place.row * args.H + place.head) * D;
         }
         if (C::CAPS && args.slopes) {

@@ -64,11 +64,10 @@ struct attention_sizes {
 static attention_sizes plan_window(struct attention_workspace *work, int window,
                                    const struct kv_config *config) {
     const struct step_limits *limits = &work->limits;
-    const int own = limits->windows[window].G, G = own ? own : config->G;
+    const int G = work->G[window];
     const int64_t parts = min_int64(parts_wanted(limits, config, G), INT32_MAX);
     const int items = attention_max_items(limits->max_rows, limits->max_seqs, limits->max_context,
                                           limits->H, G, parts);
-    work->G[window] = G;
     work->max_parts[window] = parts;
     work->max_items = max_int(work->max_items, items);
     struct attention_plan largest = {};
@@ -89,6 +88,10 @@ static attention_sizes plan_sizes(struct attention_workspace *work, enum dtype a
     work->limits = *limits;
     if (limits->n_windows == 0) work->limits.n_windows = 1;
     work->kinds = config->n_window_blocks > 0 ? N_BLOCK_KINDS : 1;
+    for (int i = 0; i < work->limits.n_windows; i++) {
+        const int own = work->limits.windows[i].G;
+        work->G[i] = own ? own : config->G;
+    }
     for (int i = 0; i < work->limits.n_windows && act != DTYPE_F32; i++) {
         const attention_sizes sizes = plan_window(work, i, config);
         if (sizes.parts > most.parts) most.parts = sizes.parts;
@@ -135,12 +138,17 @@ void attention_workspace_free(struct attention_workspace *work) {
 
 /* ---- a step --------------------------------------------------------------------------------- */
 
+struct attention_sight attention_workspace_sight(const struct attention_workspace *work,
+                                                 int window) {
+    assert(window < work->limits.n_windows);
+    return {work->limits.windows[window].length, work->limits.both_ways};
+}
+
 int attention_workspace_plan(struct attention_workspace *work, int window,
                              struct attention_item *items, const struct step *step, int rows) {
     if (work->act == DTYPE_F32) return 0;
     struct attention_plan *plan = &work->plan[window];
-    const struct attention_sight sight = {work->limits.windows[window].length,
-                                          work->limits.both_ways};
+    const struct attention_sight sight = attention_workspace_sight(work, window);
     const bool decodes = step->R == step->M && !sight.both_ways;
     attention_make_plan(plan, items, step, work->limits.H, work->G[window], &sight,
                         work->max_parts[window],
@@ -177,25 +185,24 @@ void attention_workspace_run(struct attention_workspace *work, void *y, const vo
     const enum block_kind kind = cache->layer[layer].kind;
     /* the plan has them */
     assert(work->kinds == 1 || (kind == KV_WINDOW_BLOCKS) == (how->window > 0));
+    const int plan = plan_of(work, how->window, kv.G);
     struct attention_args args = {};
     args.y = y;
     args.q = q;
     args.kv = kv;
     args.position = step->position;
-    args.ends = how->both_ways ? step->ends : nullptr;
+    args.seen = work->seen[plan];
     args.table = step->table;
     args.table_stride = 1; /* rows and items contain the offset of their line */
     args.H = work->limits.H;
     args.scale = how->scale;
     args.cap = how->cap;
-    args.window = how->window;
     args.sinks = how->sinks;
     args.slopes = how->slopes;
     if (work->act == DTYPE_F32 || kv.D > ATTENTION_MAX_D) {
         attention_float(work->act, &args, step->line[kind], step->M, stream);
         return;
     }
-    const int plan = plan_of(work, how->window, kv.G);
     assert(kv.D <= work->D);
     args.items = work->items[plan];
     args.parts = work->parts;

@@ -29,6 +29,7 @@ struct attention_workspace {
     int32_t *counters;                       /* zero between launches */
     struct attention_plan plan[MAX_WINDOWS]; /* the step's plan for each window */
     const struct attention_item *items[MAX_WINDOWS]; /* the step's items on the device */
+    const struct attention_range *seen[MAX_WINDOWS]; /* [M] what each row of the step sees */
 };
 
 /* Allocates the memory for attention over the cache: parts for decode rows over all positions of
@@ -43,6 +44,10 @@ enum status attention_workspace_new(struct attention_workspace *work, enum dtype
 size_t attention_workspace_bytes(struct attention_workspace *work, enum dtype act,
                                  const struct step_limits *limits, const struct kv_config *config);
 void attention_workspace_free(struct attention_workspace *work);
+
+/* Returns what rows see in layers with limits.windows[window]. */
+struct attention_sight attention_workspace_sight(const struct attention_workspace *work,
+                                                 int window);
 
 /* Plans a step for limits.windows[window] into `items`, host memory for max_items. Returns their
  * number. With `rows`, returns the number for a graph: enough for any plan of the step's class, the

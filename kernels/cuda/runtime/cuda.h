@@ -73,12 +73,10 @@ static inline const struct kv_cache *kv_alike(const struct kv_cache *cache, int 
 struct device_step {
     int M, R, n_copies;
     const int32_t *token, *position; /* [M] */
-    /* [M] the last position of each row's sequence, and the row's token type; NULL unless rows see
-     * both ways */
-    const int32_t *ends, *type;
-    const int32_t *sampled;   /* ids of pending tokens, in the sampler's memory */
-    const int32_t *logit_row; /* [R] */
-    const int32_t *table;     /* [kinds][S] lines, all as long as the longest */
+    const int32_t *type;             /* [M] the row's token type; NULL unless rows see both ways */
+    const int32_t *sampled;          /* ids of pending tokens, in the sampler's memory */
+    const int32_t *logit_row;        /* [R] */
+    const int32_t *table;            /* [kinds][S] lines, all as long as the longest */
     /* By kind; NULL for window blocks if the cache does not use them. */
     const int32_t *slot[N_BLOCK_KINDS]; /* [M] */
     /* [M] offset of the sequence's line */
