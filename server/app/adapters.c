@@ -138,12 +138,24 @@ struct adapter_loading {
     struct served_adapter *into;
     struct err *err;
     enum status status;
+    bool is_loaded; /* in the engine */
 };
 
+static void name_answers(const struct app *app, struct served_adapter *adapter) {
+    struct fingerprint fingerprint = app->fingerprint;
+    memcpy(fingerprint.adapter, adapter->hash, sizeof fingerprint.adapter);
+    fingerprint_write_system(adapter->system_fingerprint, &fingerprint);
+}
+
+/* Hashes the files of a loaded adapter; without its hash it is not served. */
 static void load_in_scope(void *arg) {
     struct adapter_loading *l = arg;
-    l->status =
-        engine_adapter_load(l->app->engine, l->path, &l->into->number, &l->into->facts, l->err);
+    struct engine *engine = l->app->engine;
+    l->status = engine_adapter_load(engine, l->path, &l->into->number, &l->into->facts, l->err);
+    if (l->status) return;
+    l->is_loaded = true;
+    l->status = adapter_hash(l->into->hash, l->path, l->err);
+    if (!l->status) name_answers(l->app, l->into);
 }
 
 /* Call it with `loading`. */
@@ -153,9 +165,10 @@ static enum status load(struct adapters *adapters, const char *name, const char 
     struct served_adapter *adapter = mem_try_calloc(1, sizeof *adapter);
     uint64_t began = now_ns();
     if (!adapter) return err_out_of_memory(err);
-    struct adapter_loading loading = {app, path, adapter, err, STATUS_OK};
+    struct adapter_loading loading = {app, path, adapter, err, STATUS_OK, false};
     if (!mem_run(load_in_scope, NULL, &loading)) loading.status = err_out_of_memory(err);
     if (loading.status) {
+        if (loading.is_loaded) engine_adapter_unload(app->engine, adapter->number);
         mem_free(adapter);
         return loading.status;
     }
@@ -224,6 +237,15 @@ void adapters_give_back(struct adapters *adapters, struct served_adapter *adapte
     bool is_last = --adapter->n_users == 0 && !adapter->is_listed;
     pthread_mutex_unlock(&adapters->mutex);
     if (is_last) try_collect(adapters);
+}
+
+void adapters_hash(struct adapters *adapters, const char *name, char out[HASH_DIGITS + 1]) {
+    out[0] = 0;
+    if (!adapters) return;
+    pthread_mutex_lock(&adapters->mutex);
+    const struct served_adapter *adapter = find_listed(adapters, name);
+    if (adapter) memcpy(out, adapter->hash, sizeof adapter->hash);
+    pthread_mutex_unlock(&adapters->mutex);
 }
 
 void adapters_count(struct adapters *adapters, struct served_adapter *adapter, int waiting,

@@ -7,6 +7,7 @@
 #define PENSTOCK_SERVER_ADAPTERS_H
 
 #include "engine/engine.h"
+#include "server/fingerprint/fingerprint.h"
 #include "server/openai/openai.h"
 
 struct app;
@@ -19,8 +20,10 @@ struct served_adapter {
     int number;               /* in the engine */
     uint64_t id;              /* random and never used twice */
     struct adapter_facts facts;
-    bool is_listed;         /* new requests may choose it */
-    int n_users;            /* requests that hold it */
+    char hash[HASH_DIGITS + 1];                        /* of its files, when they were read */
+    char system_fingerprint[FINGERPRINT_SYSTEM_BYTES]; /* of its answers */
+    bool is_listed;                                    /* new requests may choose it */
+    int n_users;                                       /* requests that hold it */
     int n_waiting, n_begun; /* requests in the scheduler without and with a first token */
     struct served_adapter *next;
 };
@@ -54,6 +57,10 @@ void adapters_discard(struct adapters *adapters, struct adapter_change *change);
  * the scheduler has returned its generations. Any thread; NULL is accepted. */
 struct served_adapter *adapters_hold(struct adapters *adapters, const char *name);
 void adapters_give_back(struct adapters *adapters, struct served_adapter *adapter);
+
+/* Copies the hash of the listed adapter with this name; "": no adapter has it. Any thread; NULL is
+ * accepted. */
+void adapters_hash(struct adapters *adapters, const char *name, char out[HASH_DIGITS + 1]);
 
 /* A request of an adapter is with the scheduler; it has its first token; it has ended, after its
  * first token or before. Any thread. */

@@ -1,4 +1,4 @@
-/* The SHA-256 of texts and of the files of a model. */
+/* The SHA-256 of texts, and of the files of models and adapters. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,8 @@ void hash_text(char hex[HASH_DIGITS + 1], const void *text, size_t length) {
 
 static enum status unreadable(struct err *err, const char *path) {
     return err_set(err, STATUS_SERVER_ERROR, NULL,
-                   "The model's hash is not known: %s cannot be read (%s).", path, strerror(errno));
+                   "The hash of the model or adapter is not known: %s cannot be read (%s).", path,
+                   strerror(errno));
 }
 
 /* Hashes one file. Fails if it cannot be read, or if `stops` is set. */
@@ -135,6 +136,26 @@ enum status files_hash(char hex[HASH_DIGITS + 1], const char *path, const atomic
     enum status status = is_folder ? add_folder(&lines, path, stops, err)
                                    : add_parts(&lines, path, parts, stops, err);
     if (!status) hash_text(hex, lines.data ? lines.data : "", lines.length);
+    buf_free(&lines);
+    return status;
+}
+
+/* ---- adapters ------------------------------------------------------------------------------- */
+
+enum status adapter_hash(char hex[HASH_DIGITS + 1], const char *path, struct err *err) {
+    static const char *const names[] = {"adapter_config.json", "adapter_model.safetensors"};
+    const atomic_bool never = false;
+    struct stat info;
+    struct buf lines = {0};
+    enum status status = STATUS_OK;
+    if (stat(path, &info) != 0) return unreadable(err, path);
+    if (!S_ISDIR(info.st_mode)) return hash_file(path, &never, hex, err);
+    for (int i = 0; i < 2 && !status; i++) {
+        char *file = path_in(path, names[i]);
+        status = add_line(&lines, file, &never, err);
+        mem_free(file);
+    }
+    if (!status) hash_text(hex, lines.data, lines.length);
     buf_free(&lines);
     return status;
 }

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "server/json/json.h"
 
@@ -95,7 +96,7 @@ static bool read_member(struct fingerprint *out, const struct member *member,
     }
     if (member->may_be_empty && json_is(value, JSON_NULL)) return true;
     if (!json_is(value, JSON_STRING) || json_length(value) >= member->size) return false;
-    if (strlen(json_text(value)) != json_length(value)) return false; /* it holds a NUL */
+    if (!is_printable(json_text(value), json_length(value))) return false; /* it is shown */
     memcpy(at, json_text(value), json_length(value));
     return *at || !member->may_be_empty;
 }
@@ -146,4 +147,16 @@ bool fingerprint_differs(const struct fingerprint *x, const struct fingerprint *
         return true;
     }
     return false;
+}
+
+/* ---- system_fingerprint --------------------------------------------------------------------- */
+
+void fingerprint_write_system(char out[FINGERPRINT_SYSTEM_BYTES],
+                              const struct fingerprint *fingerprint) {
+    struct buf view = {0};
+    fingerprint_write(&view, fingerprint, FINGERPRINT_SYSTEM);
+    unsigned long long hash = (unsigned long long)XXH3_64bits(view.data, view.length);
+    buf_free(&view);
+    snprintf(out, FINGERPRINT_SYSTEM_BYTES, "penstock-%.16s-%012llx", build_info().version,
+             hash >> 16);
 }

@@ -70,10 +70,6 @@ enum fingerprint_view {
 void fingerprint_make(struct fingerprint *out, const struct options *options,
                       const struct engine *engine, const char *model_name);
 
-/* Writes the `system_fingerprint` of answers: the version and a hash of its view. */
-void fingerprint_write_system(char out[FINGERPRINT_SYSTEM_BYTES],
-                              const struct fingerprint *fingerprint);
-
 /* ---- members (fingerprint.c) ---------------------------------------------------------------- */
 
 /* Appends the members of a view as canonical JSON: equal views give equal bytes. */
@@ -99,5 +95,9 @@ struct fingerprint_difference {
  * build is no difference. */
 bool fingerprint_differs(const struct fingerprint *x, const struct fingerprint *y,
                          enum fingerprint_view view, struct fingerprint_difference *out);
+
+/* Writes the `system_fingerprint` of answers: the version and a hash of its view. */
+void fingerprint_write_system(char out[FINGERPRINT_SYSTEM_BYTES],
+                              const struct fingerprint *fingerprint);
 
 #endif

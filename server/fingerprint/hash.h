@@ -25,6 +25,10 @@ void hash_text(char hex[HASH_DIGITS + 1], const void *text, size_t length);
 enum status files_hash(char hex[HASH_DIGITS + 1], const char *path, const atomic_bool *stops,
                        struct err *err);
 
+/* Hashes an adapter: a GGUF file, or of a folder of PEFT the files adapter_config.json and
+ * adapter_model.safetensors, which alone decide its numbers. Fails as files_hash. */
+enum status adapter_hash(char hex[HASH_DIGITS + 1], const char *path, struct err *err);
+
 /* ---- the hash of a model's files (model_hash.c) --------------------------------------------- */
 
 struct model_hash;

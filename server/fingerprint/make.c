@@ -95,13 +95,3 @@ void fingerprint_make(struct fingerprint *out, const struct options *options,
     add_defaults(out->defaults, options, engine);
     add(out->name, "%s", model_name);
 }
-
-void fingerprint_write_system(char out[FINGERPRINT_SYSTEM_BYTES],
-                              const struct fingerprint *fingerprint) {
-    struct buf view = {0};
-    fingerprint_write(&view, fingerprint, FINGERPRINT_SYSTEM);
-    unsigned long long hash = (unsigned long long)XXH3_64bits(view.data, view.length);
-    buf_free(&view);
-    snprintf(out, FINGERPRINT_SYSTEM_BYTES, "penstock-%.16s-%012llx", build_info().version,
-             hash >> 16);
-}

@@ -356,7 +356,8 @@ struct api_answer job_answer(const struct generation_job *job) {
                                .tokenizer = engine_tokenizer(job->app->engine),
                                .state = job->state,
                                .limits = &job->app->limits,
-                               .system_fingerprint = job->app->system_fingerprint};
+                               .system_fingerprint = job->adapter ? job->adapter->system_fingerprint
+                                                                  : job->app->system_fingerprint};
 }
 
 /* The counts of cached tokens and drafts depend on load, so they are 0 in an answer that may be

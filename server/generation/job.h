@@ -105,6 +105,7 @@ struct job_past {
     int64_t created;
     const char *seeds; /* [n_seeds] 8 bytes each, little endian */
     int n_seeds;
+    char adapter[HASH_DIGITS + 1]; /* the hash of its adapter; "": the base model */
 };
 
 struct generation_job {

@@ -379,21 +379,26 @@ static enum status check_timed(struct generation_job *job) {
                    "'receipt'.");
 }
 
+/* A promise of an earlier process needs its adapter with the same content. */
+static enum status check_adapter(struct generation_job *job, const char *name) {
+    const char *now = job->adapter ? job->adapter->hash : "";
+    if (!job->past || strcmp(job->past->adapter, now) == 0) return STATUS_OK;
+    err_set(&job->err, STATUS_SERVER_ERROR, "model",
+            "The server was started again and the adapter '%.128s' %s, so the answer cannot be "
+            "completed: send the request again, with a new Idempotency-Key if it has one.",
+            name, *now ? "has other files" : "is missing");
+    snprintf(job->err.code, sizeof job->err.code, "server_changed");
+    return job->err.status;
+}
+
 /* Holds the adapter that the body named as its model, before the parser accepted that name. A name
  * may have been unloaded since then. */
 static enum status hold_adapter(struct generation_job *job, const char *name) {
     struct api_limits *limits = &job->app->limits;
-    if (!limits->adapters || !name[0] || api_serves_base(limits, name, strlen(name)))
-        return STATUS_OK;
-    job->adapter = adapters_hold(job->app->adapters, name);
-    if (job->adapter && job->receipt.is_made)
-        return err_set(&job->err, STATUS_INVALID_REQUEST, "receipt",
-                       "'receipt' is not served for an adapter: a receipt does not state it.");
-    if (job->adapter && job->past)
-        return err_set(&job->err, STATUS_UNAVAILABLE, "model",
-                       "The server was started again: an answer of an adapter is not computed "
-                       "again, because its file may have changed.");
-    if (job->adapter || limits->any_model) return STATUS_OK;
+    bool is_base = !limits->adapters || !name[0] || api_serves_base(limits, name, strlen(name));
+    if (!is_base) job->adapter = adapters_hold(job->app->adapters, name);
+    if (check_adapter(job, name)) return job->err.status;
+    if (is_base || job->adapter || limits->any_model) return STATUS_OK;
     err_set(&job->err, STATUS_NOT_FOUND, "model", "The adapter '%s' was just unloaded.", name);
     snprintf(job->err.code, sizeof job->err.code, "model_not_found");
     return STATUS_NOT_FOUND;

@@ -1,6 +1,7 @@
 /* The receipt and the record of a generation request: collected on a worker from the body, whose
  * tree is freed there, and written after the last token. */
 #include <assert.h>
+#include <string.h>
 
 #include "server/generation/job.h"
 #include "server/json/json.h"
@@ -39,6 +40,8 @@ enum job_progress job_find_fingerprint(struct generation_job *job) {
             job->err = (struct err){0};
             receipt->is_made = false;
         }
+        if (job->adapter)
+            memcpy(receipt->fingerprint.adapter, job->adapter->hash, sizeof job->adapter->hash);
     }
     job->step++;
     return JOB_PREPARED;

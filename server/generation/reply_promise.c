@@ -71,8 +71,21 @@ static struct reader_wish wish_of(const struct api_request *request) {
 /* The parts of a promise while it is made. */
 struct promise_parts {
     struct reply *reply;
-    struct buf seeds, head;
+    struct buf seeds, head, fingerprint;
 };
+
+static void free_parts(struct promise_parts *parts) {
+    buf_free(&parts->seeds);
+    buf_free(&parts->head);
+    buf_free(&parts->fingerprint);
+}
+
+/* The server's and the adapter's. */
+static void write_fingerprint(struct buf *out, const struct generation_job *job) {
+    struct fingerprint fingerprint = job->app->fingerprint;
+    if (job->adapter) memcpy(fingerprint.adapter, job->adapter->hash, sizeof job->adapter->hash);
+    fingerprint_write(out, &fingerprint, FINGERPRINT_PROMISE);
+}
 
 static void make_promise(void *arg) {
     struct promise_parts *parts = arg;
@@ -87,6 +100,8 @@ static void make_promise(void *arg) {
     if (job->api->write_document)
         job->api->write_document(&parts->head, &answer, "queued", NULL, NULL);
     record_set(&record, RECORD_HEAD, parts->head.data, parts->head.length);
+    write_fingerprint(&parts->fingerprint, job);
+    record_set(&record, RECORD_FINGERPRINT, parts->fingerprint.data, parts->fingerprint.length);
     reply->promised = promised_new(job->app->promises, &record);
     reply->promised->api = job->api;
     reader_start(reply->promised, reply->async.http, &reply->async, &wish);
@@ -96,8 +111,7 @@ static void undo_promise(void *arg) {
     struct promise_parts *parts = arg;
     if (parts->reply->promised) promised_free(parts->reply->promised);
     parts->reply->promised = NULL;
-    buf_free(&parts->seeds);
-    buf_free(&parts->head);
+    free_parts(parts);
 }
 
 void reply_promise(struct reply *reply) {
@@ -121,8 +135,7 @@ void reply_promise(struct reply *reply) {
         }
         reply->promised->share = share;
         reply->promised->runner = reply;
-        buf_free(&parts.seeds);
-        buf_free(&parts.head);
+        free_parts(&parts);
         buf_free(&job->body); /* the promise has it */
     }
     if (reply->promised && job->api->write_document) job->request->stream = true;
@@ -148,12 +161,13 @@ void reply_begin_promise(struct reply *reply) {
 
 static enum status check_fingerprint(struct reply *reply, struct err *err) {
     const struct record_bytes *bytes = &reply->record.field[RECORD_FINGERPRINT];
-    const struct fingerprint *now = &reply->job.app->fingerprint;
-    struct fingerprint then;
+    struct fingerprint now = reply->job.app->fingerprint, then;
     struct fingerprint_difference other = {.words = "the version"}; /* of records */
     bool is_read = fingerprint_parse(&then, bytes->data ? bytes->data : "", bytes->length,
                                      FINGERPRINT_PROMISE);
-    if (is_read && !fingerprint_differs(&then, now, FINGERPRINT_PROMISE, &other)) return STATUS_OK;
+    memcpy(now.adapter, then.adapter, sizeof now.adapter); /* it is compared when it is known */
+    memcpy(reply->past.adapter, then.adapter, sizeof then.adapter);
+    if (is_read && !fingerprint_differs(&then, &now, FINGERPRINT_PROMISE, &other)) return STATUS_OK;
     err_set(err, STATUS_SERVER_ERROR, NULL,
             "The server was started again and %s differs, so the answer cannot be completed: send "
             "the request again, with a new Idempotency-Key if it has one.",

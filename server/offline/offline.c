@@ -1,6 +1,7 @@
 /* Opens and closes the parts of such a command. */
 #include "server/offline/offline.h"
 
+#include "server/app/adapters.h"
 #include "server/commands/commands.h"
 #include "server/generation/grammar_store.h"
 
@@ -24,13 +25,15 @@ int offline_open(struct app *app, struct options *options) {
     config.arg = app;
     app->scheduler = scheduler_new(&config, app->engine);
     scheduler_start(app->scheduler);
-    return 0;
+    struct err err;
+    return adapters_open(app, &err) ? print_error(&err) : 0;
 }
 
 void offline_close(struct app *app) {
     if (app->scheduler) scheduler_free(app->scheduler);
     grammar_store_free(app->grammars);
     app_clear_identity(app);
+    adapters_close(app);
     engine_close(app->draft_engine);
     engine_close(app->engine);
     bridge_close(app);

@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "server/apis/apis.h"
+#include "server/app/adapters.h"
 #include "server/commands/commands.h"
 #include "server/generation/job.h"
 #include "server/offline/offline.h"
@@ -70,13 +71,47 @@ static enum receipt_verdict other_value(const char *what, const char *there, con
     return RECEIPT_OTHER_FINGERPRINT;
 }
 
+/* Copies the name of the model that a receipt's request asked for, if an adapter may have it. */
+static void asked_model(const struct json *receipt, char name[API_MODEL_NAME]) {
+    const struct json *text = json_member(receipt, "body");
+    struct json *body;
+    name[0] = 0;
+    if (json_parse(&body, "It", json_text(text), json_length(text), NULL)) return;
+    snprintf(name, API_MODEL_NAME, "%s", json_text(json_member(body, "model")));
+    json_free(body);
+    if (!adapters_name_is_valid(name)) name[0] = 0;
+}
+
+/* Copies the hash of the adapter with which the request would run here; "": the base model. */
+static void find_adapter(const struct verification *v, const char *name,
+                         char out[HASH_DIGITS + 1]) {
+    out[0] = 0;
+    if (!api_serves_base(&v->app.limits, name, strlen(name)))
+        adapters_hash(v->app.adapters, name, out);
+}
+
 static enum receipt_verdict compare_fingerprint(const struct verification *v,
                                                 const struct json *receipt, struct buf *why) {
-    struct fingerprint theirs;
+    struct fingerprint theirs, own = v->own;
     struct fingerprint_difference other;
+    char name[API_MODEL_NAME], what[API_MODEL_NAME + 16];
     receipt_fingerprint(receipt, &theirs);
-    if (!fingerprint_differs(&theirs, &v->own, FINGERPRINT_RECEIPT, &other)) return RECEIPT_SAME;
-    return other_value(other.name, other.a, other.b, why);
+    asked_model(receipt, name);
+    find_adapter(v, name, own.adapter);
+    if (theirs.adapter[0] && !name[0]) {
+        buf_puts(why, "broken: its 'fingerprint' has an adapter, and its 'body' names none");
+        return RECEIPT_BROKEN;
+    }
+    if (theirs.adapter[0] && !own.adapter[0]) {
+        buf_printf(why,
+                   "another fingerprint: the adapter '%s' is not given here: add --lora %s=PATH",
+                   name, name);
+        return RECEIPT_OTHER_FINGERPRINT;
+    }
+    if (!fingerprint_differs(&theirs, &own, FINGERPRINT_RECEIPT, &other)) return RECEIPT_SAME;
+    snprintf(what, sizeof what, "adapter '%s'", name);
+    bool is_adapter = strcmp(other.name, "adapter") == 0;
+    return other_value(is_adapter ? what : other.name, other.a, other.b, why);
 }
 
 static void show_value(struct buf *out, const struct json *value) {

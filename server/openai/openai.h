@@ -66,10 +66,12 @@ struct api_grammar {
     size_t length;
 };
 
+enum { API_MODEL_NAME = 128 }; /* bytes of an adapter's name with its NUL */
+
 /* An adapter as clients see it. */
 struct api_adapter {
-    char name[128], root[512]; /* the path that it was loaded from */
-    int64_t created;           /* seconds since 1970 */
+    char name[API_MODEL_NAME], root[512]; /* the path that it was loaded from */
+    int64_t created;                      /* seconds since 1970 */
 };
 
 /* The adapters that requests may name as their model, as they are at the time of each call. Any

@@ -73,6 +73,7 @@ const struct command command_table[] = {
      "compute answers again and compare them with their receipts",
      "  penstock verify answer.json --model model.gguf\n"
      "  penstock verify *.json --model model.gguf --public-key receipts.pub\n"
+     "  penstock verify answer.json --model model.gguf --lora poet=adapters/poet\n"
      "A file holds a receipt, an answer with one, a saved stream, or one of these per line; -: "
      "standard\n"
      "input. Each receipt gets a line. Exit codes: 0 all the same, 1 a file or the model cannot be "
@@ -136,18 +137,21 @@ const struct option option_table[] = {
     {"reasoning-budget", "TOKENS", OPTION_INT, AT(api.reasoning_budget), "-1", -1, INT32_MAX, NULL,
      ANSWER, "Model",
      "maximum reasoning tokens of a chat's answer without an own limit; -1: no limit"},
-    {"lora", "NAME=PATH", OPTION_PAIRS, AT(lora.adapters), NULL, 0, 0, NULL, SERVE, "Adapters",
-     "serve this LoRA adapter, a PEFT folder or a GGUF file, as model NAME; repeatable", true},
+    {"lora", "NAME=PATH", OPTION_PAIRS, AT(lora.adapters), NULL, 0, 0, NULL, SERVE | COMMAND_VERIFY,
+     "Adapters", "serve this LoRA adapter, a PEFT folder or a GGUF file, as model NAME; repeatable",
+     true},
     {"enable-runtime-lora", NULL, OPTION_BOOL, AT(lora.may_load), "false", 0, 0, NULL, SERVE,
      "Adapters", "let clients with an admin key load and unload adapters"},
     {"lora-dir", "FOLDER", OPTION_TEXT, AT(lora.folder), NULL, 0, 0, NULL, SERVE, "Adapters",
      "clients load adapters from this folder only"},
-    {"max-loras", "N", OPTION_INT, AT(engine.max_adapters), "0", 0, 255, NULL, SERVE, "Adapters",
+    {"max-loras", "N", OPTION_INT, AT(engine.max_adapters), "0", 0, 255, NULL,
+     SERVE | COMMAND_VERIFY, "Adapters",
      "adapters in memory at once; 0: those of --lora, and 4 to load at runtime"},
-    {"max-lora-rank", "N", OPTION_INT, AT(engine.max_adapter_rank), "16", 1, 256, NULL, SERVE,
-     "Adapters", "largest rank of an adapter"},
-    {"lora-memory", "SIZE", OPTION_SIZE, AT(engine.adapter_memory), "0", 0, TIB, NULL, SERVE,
-     "Adapters", "memory of all adapters; 0: --max-loras adapters of the largest rank"},
+    {"max-lora-rank", "N", OPTION_INT, AT(engine.max_adapter_rank), "16", 1, 256, NULL,
+     SERVE | COMMAND_VERIFY, "Adapters", "largest rank of an adapter"},
+    {"lora-memory", "SIZE", OPTION_SIZE, AT(engine.adapter_memory), "0", 0, TIB, NULL,
+     SERVE | COMMAND_VERIFY, "Adapters",
+     "memory of all adapters; 0: --max-loras adapters of the largest rank"},
     {"load-format", NULL, OPTION_ENUM, AT(stated.load_format), "auto", 0, 0, load_format_names,
      ENGINE, "Model", "dummy: random weights in the shapes of --model, to measure speed"},
     {"generation-config", NULL, OPTION_ENUM, AT(api.generation_config), "auto", 0, 0,

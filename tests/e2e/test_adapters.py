@@ -2,11 +2,12 @@
 import concurrent.futures
 import shutil
 import subprocess
+import time
 
 import httpx
 import pytest
 
-from conftest import BINARY, ROOT, environment
+from conftest import BINARY, ROOT, Server, environment
 
 VECTORS = ROOT / "tests/vectors"
 BASE = str(VECTORS / "folders/qwen2")
@@ -162,3 +163,71 @@ def test_a_running_request_keeps_its_adapter(runtime):
 
 def test_runtime_loading_needs_a_folder():
     assert "--lora-dir" in refusal("--enable-runtime-lora")
+
+
+# ---- promises ----------------------------------------------------------------------------------------------------
+
+BODY = {"model": "eight", "prompt": [[7, 8, 9]] * 16, "max_tokens": 80, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+
+
+def keep(server, key):
+    """The answer to a request with an Idempotency-Key, or None if the server is gone."""
+    try:
+        while (answer := httpx.post(server.url + "/v1/completions", json=BODY, headers={"Idempotency-Key": key}, timeout=60)).status_code == 429:
+            time.sleep(0.02)
+        return answer
+    except httpx.TransportError:
+        return None
+
+
+def serve_kept(folder, **adapters):
+    flags = [flag for name, path in adapters.items() for flag in ("--lora", f"{name}={path}")]
+    return Server("--model", BASE, "--max-model-len", "96", "--dtype", "float32", "--max-num-seqs", "1", "--state-dir", str(folder),
+                  *flags).wait_until_ready()
+
+
+def leave_promises(folder, keys):
+    """Kills a server after its first answers. Returns the answers, None for those that are open."""
+    server = serve_kept(folder, **ADAPTERS)
+    with concurrent.futures.ThreadPoolExecutor(len(keys)) as pool:
+        asked = [pool.submit(keep, server, key) for key in keys]
+        concurrent.futures.wait(asked, return_when=concurrent.futures.FIRST_COMPLETED)
+        end = time.monotonic() + 10
+        while server.metric("penstock_promises") < len(keys) and time.monotonic() < end:
+            time.sleep(0.005)
+        server.process.kill()
+        answers = [one.result() for one in asked]
+    server.process.wait()
+    server.stop()
+    assert None in answers and any(answers), answers
+    return answers
+
+
+def test_promises_of_an_adapter_outlive_a_kill(tmp_path):
+    keys = [f"k{i}" for i in range(12)]
+    answers = leave_promises(tmp_path, keys)
+    tokens = [choice["token_ids"] for choice in next(answer for answer in answers if answer).json()["choices"]]
+    server = serve_kept(tmp_path, one=ADAPTERS["one"], eight=ADAPTERS["eight"])  # their numbers are exchanged
+    try:
+        for key, first in zip(keys, answers):
+            again = keep(server, key)
+            assert again.status_code == 200 and [choice["token_ids"] for choice in again.json()["choices"]] == tokens
+            assert first is None or again.content == first.content
+        assert server.metrics()["penstock_promises_recovered_total"] > 0
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("adapters, text", [({"eight": ADAPTERS["one"]}, "the adapter 'eight' has other files"),
+                                            ({"one": ADAPTERS["one"]}, "'eight' does not exist")])
+def test_another_adapter_ends_promises_with_an_error(tmp_path, adapters, text):
+    keys = [f"k{i}" for i in range(12)]
+    answers = leave_promises(tmp_path, keys)
+    server = serve_kept(tmp_path, **adapters)
+    try:
+        again = [keep(server, key) for key in keys]
+        assert all(a.content == b.content for a, b in zip(answers, again) if a)
+        ended = [b for a, b in zip(answers, again) if not a and b.status_code != 200]
+        assert ended and all(text in one.text for one in ended), [one.text for one in ended]
+    finally:
+        server.stop()

@@ -3,11 +3,13 @@ import base64
 import hashlib
 import json
 import os
+import shutil
 import subprocess
+import time
 
 import pytest
 
-from conftest import BINARY, MODEL, NAME, environment
+from conftest import BINARY, MODEL, NAME, ROOT, environment
 
 SAME, FAILED, USAGE, OTHER_TOKENS, OTHER_ORIGIN, BROKEN = 0, 1, 2, 4, 5, 6
 CHAT = {"model": NAME, "messages": [{"role": "user", "content": "Name a river."}], "max_tokens": 6}
@@ -192,3 +194,100 @@ def test_a_batch_gives_receipts(tmp_path):
     code, out, err = verify(tmp_path / "receipts", env={"PENSTOCK_CPU": "plain"})
     assert code == SAME and out.count("the same") == 3, out + err
     assert os.path.basename(out.split(":")[0]) == "receipts"
+
+
+# ---- adapters -------------------------------------------------------------------------------------------------------
+
+VECTORS = ROOT / "tests/vectors"
+BASE = VECTORS / "folders/qwen2"
+ADAPTERS = {"eight": VECTORS / "adapters/qwen2-8", "one": VECTORS / "adapters/qwen2-1.gguf"}
+
+
+def loras(**adapters):
+    return [flag for name, path in adapters.items() for flag in ("--lora", f"{name}={path}")]
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory):
+    """A file with a receipt for each adapter and for the base model, made in one batch with the plain path."""
+    from conftest import Server
+    folder = tmp_path_factory.mktemp("adapted")
+    server = Server("--model", str(BASE), "--max-model-len", "96", "--dtype", "float32", *loras(**ADAPTERS), env={"PENSTOCK_CPU": "plain"})
+    try:
+        server.wait_until_ready()
+        for model in ("eight", "one", NAME):
+            done = server.post("/v1/completions", {"model": model, "prompt": [7, 8, 9], "max_tokens": 24, "receipt": True, "seed": 3,
+                                                   "stream": model == "one", "ignore_eos": True})
+            assert done.status_code == 200, done.text
+            (folder / model).write_text(done.text)
+    finally:
+        server.stop()
+    return folder
+
+
+def verify_adapted(*files, flags=()):
+    done = subprocess.run([BINARY, "verify", *map(str, files), "--model", BASE, "--max-model-len", "96", "--dtype", "float32",
+                           *map(str, flags)], capture_output=True, text=True, env=environment(), timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+def file_hash(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def folder_hash(path):
+    lines = "".join(f"{file_hash(path / name)}  {name}\n" for name in ("adapter_config.json", "adapter_model.safetensors"))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def test_receipts_of_adapters_state_their_hash_and_hold_elsewhere(adapted):
+    code, out, err = verify_adapted(adapted / "eight", adapted / "one", adapted / NAME, flags=loras(**ADAPTERS))
+    assert code == SAME and out.count("the same 24 tokens") == 3, out + err
+    receipts = {model: json.loads((adapted / model).read_text())["receipt"] for model in ("eight", NAME)}
+    assert receipts["eight"]["fingerprint"]["adapter"] == folder_hash(ADAPTERS["eight"])
+    assert json.loads(receipts["eight"]["body"])["model"] == "eight" and receipts[NAME]["fingerprint"]["adapter"] is None
+    assert file_hash(ADAPTERS["one"]) in (adapted / "one").read_text()
+    assert receipts["eight"]["outputs"][0]["ids"] != receipts[NAME]["outputs"][0]["ids"]
+
+
+def test_another_adapter_is_refused_by_name(adapted, tmp_path):
+    for flags, text in [
+            (loras(eight=ADAPTERS["one"]), f"adapter 'eight' is {folder_hash(ADAPTERS['eight'])} in the receipt, and {file_hash(ADAPTERS['one'])} here"),
+            (loras(one=ADAPTERS["eight"]), "the adapter 'eight' is not given here: add --lora eight=PATH"),
+            ([], "the adapter 'eight' is not given here: add --lora eight=PATH")]:
+        code, out, err = verify_adapted(adapted / "eight", flags=flags)
+        assert code == OTHER_ORIGIN and f"another fingerprint: {text}" in out, out + err
+    code, out, err = verify_adapted(adapted / NAME, flags=loras(**{NAME: ADAPTERS["one"]}))
+    assert code == OTHER_ORIGIN and f"adapter '{NAME}' is none in the receipt" in out, out + err
+    copy = tmp_path / "copy"  # the same content in another place, with other files beside it
+    shutil.copytree(ADAPTERS["eight"], copy)
+    (copy / "training_args.json").write_text("{}")
+    assert verify_adapted(adapted / "eight", flags=loras(eight=copy))[0] == SAME
+    code, _, err = verify_adapted(adapted / "eight", flags=loras(eight=tmp_path / "none"))
+    assert code in (FAILED, USAGE) and "--lora eight: " in err
+
+
+def test_a_forged_adapter_is_found(adapted, tmp_path):
+    receipt = json.loads((adapted / "eight").read_text())["receipt"]
+    other, none, unnamed = (json.loads(json.dumps(receipt)) for _ in range(3))
+    other["fingerprint"]["adapter"] = file_hash(ADAPTERS["one"])
+    none["fingerprint"]["adapter"] = None
+    unnamed["body"] = json.dumps({**json.loads(receipt["body"]), "model": "a\nb"})
+    files = [write(tmp_path / "other", other), write(tmp_path / "none", none), write(tmp_path / "unnamed", unnamed)]
+    code, out, err = verify_adapted(*files, flags=loras(**ADAPTERS))
+    lines = out.splitlines()
+    assert code == BROKEN and len(lines) == 3, out + err
+    assert "adapter 'eight' is " in lines[0] and "adapter 'eight' is none in the receipt" in lines[1] and "names none" in lines[2]
+
+
+def test_a_record_of_an_adapters_answer_is_replayed(tmp_path, start):
+    body = {"model": "eight", "prompt": [7, 8, 9], "max_tokens": 8}
+    tape = tmp_path / "tape"
+    server = start("--model", str(BASE), "--max-model-len", "96", "--dtype", "float32", *loras(**ADAPTERS), "--record", str(tape))
+    answer = server.post("/v1/completions", body)
+    assert answer.status_code == 200 and "receipt" not in answer.json()
+    end = time.monotonic() + 10
+    while folder_hash(ADAPTERS["eight"]) not in tape.read_text() and time.monotonic() < end:
+        time.sleep(0.01)  # a record is written after the last byte of its answer
+    replayed = start("--model", str(BASE), "--max-model-len", "96", "--replay", str(tape)).post("/v1/completions", body)
+    assert replayed.content == answer.content

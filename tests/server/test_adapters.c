@@ -45,7 +45,7 @@ void engine_adapter_unload(struct engine *engine, int number) {
 
 static void setup(void) {
     struct err err;
-    options = (struct options){.lora = {.adapters = "a=one"}};
+    options = (struct options){.lora = {.adapters = "a=/dev/null"}};
     app = mem_calloc(1, sizeof *app);
     app->options = &options;
     memset(is_used, 0, sizeof is_used);
@@ -68,7 +68,8 @@ static struct served_adapter *hold(const char *name) {
 
 static void load(const char *name, bool in_place) {
     struct err err = {0};
-    ck_assert_msg(!adapters_load(app->adapters, name, "path", in_place, &err), "%s", err.message);
+    ck_assert_msg(!adapters_load(app->adapters, name, "/dev/null", in_place, &err), "%s",
+                  err.message);
 }
 
 START_TEST(a_number_is_kept_until_its_last_request_has_ended) {
@@ -87,6 +88,35 @@ START_TEST(a_number_is_kept_until_its_last_request_has_ended) {
     ck_assert_int_eq(n_freed, 1);
     load("c", false);
     ck_assert(is_used[1]);
+}
+END_TEST
+
+START_TEST(an_adapter_is_listed_with_the_hash_of_its_file) {
+    char hash[HASH_DIGITS + 1], of_nothing[HASH_DIGITS + 1], system[FINGERPRINT_SYSTEM_BYTES];
+    struct served_adapter *held = hold("a");
+    hash_text(of_nothing, "", 0);
+    ck_assert_str_eq(held->hash, of_nothing);
+    adapters_hash(app->adapters, "a", hash);
+    ck_assert_str_eq(hash, of_nothing);
+    adapters_hash(app->adapters, "b", hash);
+    ck_assert_str_eq(hash, "");
+    adapters_hash(NULL, "a", hash);
+    ck_assert_str_eq(hash, "");
+    fingerprint_write_system(system, &app->fingerprint);
+    ck_assert_str_ne(held->system_fingerprint, system);
+    adapters_give_back(app->adapters, held);
+}
+END_TEST
+
+/* The engine has read it, and its files are gone. */
+START_TEST(an_adapter_without_a_hash_is_not_served) {
+    struct err err = {0};
+    ck_assert_int_eq(adapters_load(app->adapters, "b", "/nowhere/b", false, &err),
+                     STATUS_SERVER_ERROR);
+    ck_assert_ptr_nonnull(strstr(err.message, "/nowhere/b"));
+    ck_assert_ptr_null(adapters_hold(app->adapters, "b"));
+    ck_assert_int_eq(n_freed, 1);
+    ck_assert(!is_used[2]);
 }
 END_TEST
 
@@ -123,6 +153,8 @@ int main(void) {
     TCase *core = tcase_create("core");
     tcase_add_checked_fixture(core, setup, teardown);
     tcase_add_test(core, a_number_is_kept_until_its_last_request_has_ended);
+    tcase_add_test(core, an_adapter_is_listed_with_the_hash_of_its_file);
+    tcase_add_test(core, an_adapter_without_a_hash_is_not_served);
     tcase_add_test(core, a_replaced_adapter_has_another_number_and_id);
     tcase_add_test(core, places_that_requests_hold_are_not_given_away);
     suite_add_tcase(suite, core);

@@ -1,10 +1,14 @@
 /* Fingerprints as JSON: views are written, read back, and compared member by member. */
 #include <check.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "server/fingerprint/fingerprint.h"
 #include "support/suite_main.h"
+
+#define SHA_OF_ABC "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 static const enum fingerprint_view views[] = {FINGERPRINT_RECEIPT, FINGERPRINT_PROMISE,
                                               FINGERPRINT_BLOCKS, FINGERPRINT_SYSTEM};
@@ -71,6 +75,21 @@ START_TEST(a_view_is_read_as_it_was_written) {
         ck_assert(!fingerprint_differs(&a, &b, views[i], &other));
         for (int j = 0; j < N_VIEWS; j++)
             ck_assert_int_eq(fingerprint_parse(&b, text.data, text.length, views[j]), i == j);
+    }
+}
+END_TEST
+
+START_TEST(a_member_with_a_line_break_or_a_nul_is_refused) {
+    static const char *const parts[] = {"x", "\\n", "\\u0000", "\\u001b"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        write_view(FINGERPRINT_RECEIPT, &a);
+        char *at = strstr(text.data, "\"cpu\"");
+        struct buf changed = {0};
+        buf_add(&changed, text.data, (size_t)(at - text.data));
+        buf_printf(&changed, "\"%s\"%s", parts[i], at + strlen("\"cpu\""));
+        ck_assert_int_eq(fingerprint_parse(&b, changed.data, changed.length, FINGERPRINT_RECEIPT),
+                         i == 0);
+        buf_free(&changed);
     }
 }
 END_TEST
@@ -169,13 +188,62 @@ START_TEST(a_system_fingerprint_changes_with_each_member_of_its_view) {
 }
 END_TEST
 
+/* ---- the hash of an adapter ----------------------------------------------------------------- */
+
+static void write_file(const char *folder, const char *name, const char *content) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(content, file);
+    fclose(file);
+}
+
+static void remove_file(const char *folder, const char *name) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    ck_assert_int_eq(unlink(path), 0);
+}
+
+START_TEST(an_adapter_is_hashed_by_the_files_that_decide_its_numbers) {
+    char folder[] = "/tmp/adapter_XXXXXX", path[64], first[HASH_DIGITS + 1], hex[HASH_DIGITS + 1];
+    const char lines[] =
+        SHA_OF_ABC "  adapter_config.json\n" SHA_OF_ABC "  adapter_model.safetensors\n";
+    struct err err;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    write_file(folder, "adapter_config.json", "abc");
+    ck_assert_int_eq(adapter_hash(first, folder, &err), STATUS_SERVER_ERROR);
+    ck_assert_ptr_nonnull(strstr(err.message, "adapter_model.safetensors cannot be read"));
+    write_file(folder, "adapter_model.safetensors", "abc");
+    ck_assert_int_eq(adapter_hash(first, folder, &err), STATUS_OK);
+    hash_text(hex, lines, strlen(lines));
+    ck_assert_str_eq(first, hex);
+    write_file(folder, "README.json", "other"); /* a checkpoint has more files */
+    ck_assert_int_eq(adapter_hash(hex, folder, &err), STATUS_OK);
+    ck_assert_str_eq(first, hex);
+    write_file(folder, "adapter_config.json", "abd");
+    ck_assert_int_eq(adapter_hash(hex, folder, &err), STATUS_OK);
+    ck_assert_str_ne(first, hex);
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder); /* one file, as of GGUF */
+    ck_assert_int_eq(adapter_hash(hex, path, &err), STATUS_OK);
+    ck_assert_str_eq(hex, SHA_OF_ABC);
+    remove_file(folder, "adapter_config.json");
+    remove_file(folder, "adapter_model.safetensors");
+    remove_file(folder, "README.json");
+    ck_assert_int_eq(rmdir(folder), 0);
+    ck_assert_int_eq(adapter_hash(hex, folder, &err), STATUS_SERVER_ERROR);
+}
+END_TEST
+
 static Suite *suite(void) {
     Suite *s = suite_create("fingerprint");
     TCase *tests = tcase_create("fingerprint");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, each_view_has_its_members);
     tcase_add_test(tests, a_view_is_read_as_it_was_written);
+    tcase_add_test(tests, a_member_with_a_line_break_or_a_nul_is_refused);
     tcase_add_test(tests, a_text_that_is_no_fingerprint_is_refused);
+    tcase_add_test(tests, an_adapter_is_hashed_by_the_files_that_decide_its_numbers);
     tcase_add_test(tests, each_member_of_a_view_that_differs_is_named);
     tcase_add_test(tests, both_values_of_a_difference_are_shown);
     tcase_add_test(tests, another_build_counts_for_promises_and_not_for_receipts);

@@ -66,8 +66,6 @@ struct promised *promised_new(struct promises *promises, struct record *record) 
     struct promised *promised = add_live(promises);
     record->kind = RECORD_PROMISE;
     record->promise = promised->entry.number = journal_number(promises->journal);
-    record_set(record, RECORD_FINGERPRINT, promises->fingerprint_text.data,
-               promises->fingerprint_text.length);
     record_write(&promised->text, record);
     size_t size = record_read(&promised->record, promised->text.data, promised->text.length);
     assert(size == promised->text.length);
@@ -351,9 +349,7 @@ enum status promises_open(struct app *app, const struct promise_runner *calls, s
                                     .size = options->state.size,
                                     .on_done = on_done,
                                     .arg = promises};
-    fingerprint_write(&promises->fingerprint_text, &app->fingerprint, FINGERPRINT_PROMISE);
     if (journal_open(&promises->journal, &config, err)) {
-        buf_free(&promises->fingerprint_text);
         mem_free(promises);
         return err->status;
     }
@@ -365,9 +361,7 @@ enum status promises_open(struct app *app, const struct promise_runner *calls, s
 }
 
 static void free_promises(uv_handle_t *handle) {
-    struct promises *promises = handle->data;
-    buf_free(&promises->fingerprint_text);
-    mem_free(promises);
+    mem_free(handle->data);
 }
 
 /* All requests have ended, so no promise has a runner or a reader. */

@@ -31,12 +31,11 @@ struct promises {
     struct app *app;
     struct journal *journal;
     const struct promise_runner *calls;
-    struct buf fingerprint_text; /* of the server, for records */
-    struct list live;            /* struct promised: node */
-    struct list waiting;         /* of an earlier process, not started yet: waiting_node */
-    struct list preparing;       /* struct idempotent_request: node */
-    int n_started;               /* of an earlier process, that run */
-    uv_async_t wake;             /* the journal's thread has done writes */
+    struct list live;      /* struct promised: node */
+    struct list waiting;   /* of an earlier process, not started yet: waiting_node */
+    struct list preparing; /* struct idempotent_request: node */
+    int n_started;         /* of an earlier process, that run */
+    uv_async_t wake;       /* the journal's thread has done writes */
 };
 
 /* A request with an Idempotency-Key that is not a promise yet. */
