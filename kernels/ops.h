@@ -313,6 +313,12 @@ struct embedding {
      * see both ways */
     const struct matrix *types;
     struct norm norm; /* of the sum; gain NULL: no norm */
+    bool of_next;     /* of the token after each row (struct step, next); only on the CPU */
+};
+
+/* Two rows beside each other: y = norms[0](a), norms[1](b). */
+struct join {
+    struct norm norms[2];
 };
 
 /* The end of a pass: y = logits(norm(x)). */
@@ -405,6 +411,10 @@ struct compute_ops {
                         struct kv_cache *cache, int layer, const struct state_space *space);
     /* y[R][K] = rows logit_row[0..R) of x[M][K]. */
     void (*gather)(struct backend *b, float *y, const float *x, int K);
+    /* y[M][2K] = the join of a[M][K] and b[M][K]. NULL: the backend does not serve layers
+     * that guess ahead. */
+    void (*join)(struct backend *b, float *y, const float *a, const float *other,
+                 const struct join *join, int M, int K);
 };
 
 #endif

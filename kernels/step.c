@@ -26,6 +26,7 @@ void step_arrays_alloc(struct step_arrays *arrays, struct step *step, int rows, 
         if (has_windows) arrays->window_slot[m] = -1;
     }
     *step = (struct step){.token = arrays->token,
+                          .next = arrays->token,
                           .position = arrays->position,
                           .slot = arrays->slot,
                           .row_start = arrays->row_start,

@@ -17,7 +17,15 @@ struct device_sampler;
 struct step {
     int M;                /* rows */
     const int32_t *token; /* [M] token ids, or pending ones */
-    int n_pending;        /* rows whose token is pending */
+    /* [M] the id after each row's token, or the row's own if none is known; NULL: the model has no
+     * layer that guesses ahead */
+    const int32_t *next;
+    /* The step is of the layer that guesses ahead alone. Row m reads the embedding of next[m], and
+     * the hidden vector that row hidden_row[m] of the rows that were read left, in the pass
+     * before */
+    bool is_ahead;
+    const int32_t *hidden_row; /* [M] */
+    int n_pending;             /* rows whose token is pending */
     /* device memory: the token sampled from logit row r of the previous step; NULL if no token is
      * pending */
     const int32_t *sampled;

@@ -9,6 +9,8 @@ enum { PIECE = 4096 }; /* numbers worth a hand-over to another thread: about a m
 struct rows_job {
     struct cpu *cpu;
     float *x, *y;
+    const float *other; /* the second input of a join */
+    const struct join *join;
     const struct embedding *embedding;
     const struct norm *norm;
     size_t length; /* length of a row */
@@ -32,7 +34,7 @@ static int piece_end(const struct rows_job *job, int i) {
 static void embed_token(const struct rows_job *job, int m, float *y) {
     const struct step *step = job->cpu->step;
     const struct embedding *e = job->embedding;
-    int32_t id = step->token[m];
+    int32_t id = e->of_next ? step->next[m] : step->token[m];
     if (id < 0) id = step->sampled[pending_token(id)];
     matrix_row(e->tokens, id, y);
     if (e->scale != 1)
@@ -123,4 +125,30 @@ void op_gather(struct backend *b, float *y, const float *x, int K) {
     for (int i = 0; i < step->R; i++)
         memcpy(y + (size_t)i * (size_t)K, x + (size_t)step->logit_row[i] * (size_t)K,
                (size_t)K * sizeof *y);
+}
+
+static void join_piece(void *arg, int i, int thread) {
+    struct rows_job *job = arg;
+    const int K = (int)job->length;
+    (void)thread;
+    for (int m = i * job->rows; m < piece_end(job, i); m++) {
+        size_t from = (size_t)m * job->length;
+        path_norm(job->cpu->path, job->y + 2 * from, job->x + from, &job->join->norms[0], K);
+        path_norm(job->cpu->path, job->y + 2 * from + K, job->other + from, &job->join->norms[1],
+                  K);
+    }
+}
+
+void op_join(struct backend *b, float *y, const float *a, const float *other,
+             const struct join *join, int M, int K) {
+    struct cpu *cpu = cpu_of(b);
+    assert(K > 0 && M >= 0 && join->norms[0].gain && join->norms[1].gain);
+    struct rows_job job = {.cpu = cpu,
+                           .x = (float *)a,
+                           .other = other,
+                           .y = y,
+                           .join = join,
+                           .M = M,
+                           .length = (size_t)K}; /* a is only read */
+    run_rows(&job, join_piece);
 }
