@@ -221,6 +221,9 @@ static void print_model(FILE *out, const struct model_config *info) {
     else if (info->C > 0)
         fprintf(out, "  %d layers are short convolutions over %d tokens, without keys and values\n",
                 config_recurrent_layers(info), info->taps);
+    if (info->n_ahead > 0)
+        fprintf(out, "  layer %d guesses tokens beyond the next one (nextn), for drafts\n",
+                info->L - 1);
     for (int i = 0; i < info->n_unread_layers; i++)
         fprintf(out, "  layer %d guesses tokens beyond the next one (nextn), and is not used\n",
                 info->L + i);
@@ -412,6 +415,7 @@ enum status engine_inspect(const struct engine_config *config, struct inspected 
     enum status status = model_file_open(&file, config->model, use, err);
     if (status != STATUS_OK) return status;
     file.has_stand_in |= config->stand_in_vocabulary;
+    file.guesses_ahead = config->guesses_ahead;
     status = inspect(&file, config, shown, out, err);
     model_file_close(&file);
     if (status == STATUS_OK && (fflush(out) != 0 || ferror(out)))

@@ -165,6 +165,7 @@ static enum status open_by(bool loads, struct engine **out, const struct engine_
     enum status status = model_file_open(&o.file, config->model, use, err);
     if (status) return status;
     o.file.has_stand_in |= config->stand_in_vocabulary;
+    o.file.guesses_ahead = config->guesses_ahead;
     o.engine = mem_calloc(1, sizeof *o.engine);
     o.engine->model.shard = (struct shard){0, o.config.ranks};
     for (int i = 0; i < N_CHECKED_STAGES && !status; i++) status = stages[i](&o, err);

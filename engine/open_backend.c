@@ -63,6 +63,19 @@ static enum status check_adapters(const struct opening *o, struct err *err) {
     return STATUS_OK;
 }
 
+/* Refuses settings that a layer that guesses ahead does not support. */
+static enum status check_ahead(const struct opening *o, struct err *err) {
+    const struct engine_config *config = &o->config;
+    const char *why = NULL;
+    if (o->engine->model.config.n_ahead == 0) return STATUS_OK;
+    if (config->device == DEVICE_CUDA) why = "{device} cuda: it is computed only on the CPU";
+    if (config->ranks > 1) why = "{tensor-parallel-size}: its layer is not divided among ranks";
+    if (!why) return STATUS_OK;
+    return err_set(err, STATUS_USAGE, "speculative-config",
+                   "{speculative-config}: the method \"mtp\" does not work with %s; leave one out",
+                   why);
+}
+
 /* Refuses settings that latent attention does not support. Ranks are refused in shard_check. */
 static enum status check_latents(const struct opening *o, struct err *err) {
     const struct model_config *m = &o->engine->model.config;
@@ -124,6 +137,7 @@ enum status settings_check(struct opening *o, struct err *err) {
     enum status status = check_one_grid(o, err);
     if (!status) status = check_recurrent(o, err);
     if (!status) status = check_adapters(o, err);
+    if (!status) status = check_ahead(o, err);
     if (!status) status = check_latents(o, err);
     if (status) return status;
     return shard_check(&o->engine->model.config, model_file_weights(&o->file), config->ranks, err);
@@ -142,6 +156,7 @@ struct backend_config backend_plan(const struct engine *engine,
     struct model_config m = shard_config(&engine->model.config, config->ranks);
     const struct config_widths layers = config_widest(&m);
     int widest = m.K > layers.F ? m.K : layers.F;
+    if (m.n_ahead > 0) widest = max_int(widest, 2 * m.K); /* an embedding and a hidden vector */
     if (layers.q > widest) widest = layers.q;
     if (m.latent.q_rank > widest) widest = m.latent.q_rank;
     if (m.K_embedding > widest) widest = m.K_embedding;

@@ -72,6 +72,7 @@ static enum status open_files(struct opening *o, struct err *err) {
     enum status status = model_file_open(&o->file, o->config.model, use, err);
     if (status) return status;
     o->file.has_stand_in |= o->config.stand_in_vocabulary;
+    o->file.guesses_ahead = o->config.guesses_ahead;
     config = mem_calloc(1, sizeof *config);
     if (o->file.stamp != o->engine->stamp)
         status =

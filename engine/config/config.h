@@ -72,6 +72,9 @@ struct engine_config {
      * leaves the memory that was planned there and is not allocated yet; on a GPU it uses the
      * memory that was reserved for it */
     const struct engine *drafts_for;
+    /* The model's own layer that guesses ahead gives drafts (struct step, is_ahead). A model
+     * without one is refused */
+    bool guesses_ahead;
     /* drafts of a sequence that a step verifies, 0: none; recurrent layers need states for these */
     int max_drafts;
     /* bytes for the states of cached prefixes, of recurrent layers; 0: none, so prefixes are not

@@ -211,7 +211,11 @@ struct model_config {
     bool lists_windows;     /* the file lists the layers with windows: layer[].window is set */
     bool lists_ropes;       /* the same for layer[].has_no_rope */
     int n_deepstack_layers; /* layers to which a vision part adds features; only for GGUF files */
-    int n_unread_layers;    /* layers after the L that predict further tokens; ignored */
+    int n_unread_layers;    /* layers after the L that guess ahead; ignored */
+    /* 1: the last of the L layers guesses ahead (engine/models/forward_ahead.c), and the others are
+     * the model; 0: all are */
+    int n_ahead;
+    bool ahead_is_normed; /* its guesses continue from its normed output, not from its stream */
     struct layer_config layer[MAX_LAYERS];
 };
 
@@ -238,6 +242,11 @@ static inline struct kv_heads config_heads(const struct model_config *config, in
     if (heads.D == 0) heads.D = l->slides && kind->D ? kind->D : config->D;
     if (config->latent.is_used) heads.D_shared = config->latent.rank;
     return heads;
+}
+
+/* Does a layer guess ahead, rather than belong to the model's own pass? */
+static inline bool config_is_ahead(const struct model_config *config, int layer) {
+    return layer >= config->L - config->n_ahead;
 }
 
 /* Does a layer have attention? */

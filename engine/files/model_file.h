@@ -18,6 +18,7 @@ struct model_file {
     struct gguf *gguf;    /* NULL for a folder or a config.json */
     struct hf_config *hf; /* NULL for a GGUF file */
     bool has_stand_in;    /* for a folder whose tokenizer must not be read */
+    bool guesses_ahead;   /* as in struct engine_config */
     uint64_t stamp;       /* of its files, just before they were opened */
 };
 

@@ -208,12 +208,14 @@ static enum status read_roles(struct model_config *config, const struct weights 
                               const struct model_family *family, struct err *err) {
     role_set optional = roles_fused(family->optional, fused_in_file(weights, family));
     role_set known = config->roles | (optional & ~family_absent_roles(config));
+    if (config->n_ahead > 0) known |= ROLES_AHEAD;
     for (int i = 0; i < weights->n; i++) {
         const char *name = weights->tensor[i].name;
         enum role role = role_of(config, known, name);
         int layer;
         if (sscanf(name, "blk.%9d.", &layer) != 1) layer = -1;
         if (layer >= config->L && layer < config->L + config->n_unread_layers) continue;
+        if (role == N_ROLES && layers_shares_tensor(config, layer, name)) continue;
         if (role == N_ROLES && is_head_tensor(name, true)) continue;
         if (role == N_ROLES)
             return err_set(err, STATUS_BAD_FILE, name,
@@ -252,6 +254,16 @@ static void count_type(struct type_share *shares, const struct weight *weight) {
     share->n += weight->n_elements;
 }
 
+/* Is it a tensor of a folder's layer that guesses ahead? It is not counted, so that the model is
+ * the same with and without drafts. GGUF files count all their tensors. */
+static bool is_added_ahead(const struct model_config *config, const struct weights *weights,
+                           int i) {
+    const char *name = weights_name(weights, i);
+    int layer;
+    if (config->n_ahead == 0 || sscanf(name, "blk.%9d.", &layer) != 1) return false;
+    return name != weights->tensor[i].name && config_is_ahead(config, layer);
+}
+
 /* Counts parameters and bytes, and names the quantisation after the type with the most elements of
  * matrices; vectors stay in float32. Tensors do not overlap in their files, so the sum of their
  * elements is far below INT64_MAX. */
@@ -261,7 +273,7 @@ static void count_tensors(struct model_config *config, const struct weights *wei
     for (int i = 0; i < weights->n; i++) {
         const struct weight *weight = &weights->tensor[i];
         if (!weights_name(weights, i)[0]) continue; /* the model does not use it */
-        config->n_parameters += weight->n_elements;
+        if (!is_added_ahead(config, weights, i)) config->n_parameters += weight->n_elements;
         bytes += (int64_t)weight->bytes;
         if (weight->n_dims > 1) count_layer_weight(config, weights_name(weights, i), weight);
         if (weight->n_dims > 1 && weight->n_elements > 0) count_type(shares, weight);
@@ -424,6 +436,7 @@ static enum status read_config(struct model_config *config, struct model_file *f
     begin(config, file, family);
     if (hf) folder_style_begin(hf, family);
     status = model_file_config(config, file, err);
+    if (!status) status = layers_add_ahead(config, file, family, err);
     if (status) return status;
     if (config->latent.is_used) layers_add_latents(config, hf ? NULL : &file->gguf->weights);
     finish_window_rope(config);

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/models/layers.h"
 #include "engine/models/model.h"
 
 enum { MAX_NAMED = 3 }; /* tensors that a message names per kind of mismatch */
@@ -160,7 +161,9 @@ static enum role find_role(const struct matching *m, const char *name, int *laye
     const char *rest = without_prefix(name), *layers = layers_of(m->family);
     bool of_layer = strncmp(rest, layers, strlen(layers)) == 0;
     char *end = NULL;
-    *layer = -1;
+    const char *ahead = m->config->n_ahead > 0 ? folder_ahead_name(rest) : NULL;
+    *layer = ahead ? m->config->L - 1 : -1;
+    if (ahead) rest = ahead;
     if (of_layer) {
         rest += strlen(layers);
         if (*rest < '0' || *rest > '9') return N_ROLES;
@@ -232,7 +235,7 @@ static void match_tensors(struct matching *m, bool is_tied) {
         struct weight *weight = &m->weights->tensor[i];
         int layer, piece;
         enum role role = find_role(m, weight->name, &layer, &piece);
-        if (role == N_ROLES && layer >= m->config->L) continue; /* an unread layer */
+        if (layer >= m->config->L || layers_shares_tensor(m->config, layer, weight->name)) continue;
         if (role != N_ROLES && config_ignores(m->config, role, layer)) {
             m->n_unread++;
             continue;
@@ -453,7 +456,7 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
     struct matching m = {.config = config,
                          .weights = weights,
                          .family = family,
-                         .known = known_roles(family),
+                         .known = known_roles(family) | (config->n_ahead ? ROLES_AHEAD : 0),
                          .has_other_parts = hf->has_other_parts};
     _Static_assert((int)ROLE_NAME_BYTES <= WEIGHT_MAX_RENAMED + 1,
                    "a role's name is a second name");

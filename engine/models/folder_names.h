@@ -20,4 +20,8 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
                               const struct model_family *family, const struct hf_config *hf,
                               struct err *err);
 
+/* Returns the usual name, after "layers.<layer>.", of a tensor of the layer that guesses ahead, if
+ * `rest` is one of Qwen's own names for it; otherwise NULL (ahead.c). */
+const char *folder_ahead_name(const char *rest);
+
 #endif

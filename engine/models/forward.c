@@ -36,7 +36,7 @@
 void forward_add(const struct place *at, struct op_row row) {
     row.layer = at->layer;
     if (!row.count) row.count = at->count;
-    program_add(&at->model->program, &row);
+    program_add(at->program, &row);
 }
 
 struct norm norm_of(const struct place *at, enum role gain, enum role bias) {
@@ -233,7 +233,7 @@ static void add_input(const struct place *at) {
 
 /* attn_out = attention or a recurrent layer of all rows. Keys, values and states are written even
  * if no row is read; `count` is that of the ops without such effects. */
-static void mix(const struct place *at, enum op_count count) {
+void layer_mix(const struct place *at, enum op_count count) {
     if (at->m->latent.is_used) return latent_mix(at, count);
     if (at->m->layer[at->layer].is_recurrent) recurrent_layer(at);
     if (config_attends(at->m, at->layer)) attention_mix(at, count);
@@ -286,7 +286,7 @@ static void norms_of_stream(const struct place *at) {
 }
 
 /* Writes the part of a layer after attention. */
-static void output_and_mlp(const struct place *at) {
+void layer_end(const struct place *at) {
     const struct layer_config *l = &at->m->layer[at->layer];
     assert(!(l->lacks_mixer && l->lacks_mlp));
     if (at->m->has_parallel_branches) {
@@ -328,7 +328,7 @@ static void read_rows(const struct place *at) {
 }
 
 /* Moves the rows that are read to the buffers of `read`. */
-static void gather_rows(const struct place *read, const struct place *all) {
+void layer_gather(const struct place *read, const struct place *all) {
     const struct model_config *m = read->m;
     const int mixed = config_mixed_width(m, read->layer), state = config_recurrent_width(m);
     ADD(read, OP_GATHER, .y = {read->x}, .x = {all->x}, .K = m->K);
@@ -338,11 +338,26 @@ static void gather_rows(const struct place *read, const struct place *all) {
     if (m->P > 0) ADD(read, OP_GATHER, .y = {read->inputs}, .x = {all->inputs}, .K = m->L * m->P);
 }
 
+/* Writes the rows of the model's own layers. The last one gathers the rows that are read, unless a
+ * layer that guesses ahead follows: that needs all rows of the stream. */
+static void write_layers(struct place *at, struct place *read) {
+    const struct model_config *m = at->m;
+    const int L = m->L - m->n_ahead;
+    for (at->layer = 0; at->layer < L; at->layer++) {
+        const bool gathers = at->layer == L - 1 && m->n_ahead == 0;
+        read->layer = at->layer, read->t = at->t = &at->model->layers[at->layer];
+        layer_mix(at, gathers ? COUNT_ALL_IF_READ : COUNT_ALL);
+        if (gathers) layer_gather(read, at);
+        layer_end(gathers ? read : at);
+    }
+    read->layer = at->layer = -1, read->t = at->t = &at->model->ends;
+}
+
 void model_write_program(struct model *model) {
     const struct model_config *m = &model->part;
     struct model_activations *a = &model->act;
-    struct place at = {model,     m,    a,           -1,           &model->ends,
-                       COUNT_ALL, a->x, a->attn_out, a->state_out, a->inputs};
+    struct place at = {model,       &model->program, m,        a, -1, &model->ends, COUNT_ALL, a->x,
+                       a->attn_out, a->state_out,    a->inputs};
     struct place read = at; /* the last rows; queries and keys are no longer needed */
     read.count = COUNT_READ, read.x = a->logit_x, read.inputs = a->logit_inputs;
     read.attn_out = a->q, read.state_out = m->mixes_both ? a->k : NULL;
@@ -350,13 +365,8 @@ void model_write_program(struct model *model) {
     model->program = (struct program){.max_rows = a->max_rows, .max_read_rows = a->max_logit_rows};
     embed(&at);
     if (m->P > 0) make_inputs(&at);
-    for (at.layer = 0; at.layer < m->L; at.layer++) {
-        const bool is_last = at.layer == m->L - 1;
-        read.layer = at.layer, read.t = at.t = &model->layers[at.layer];
-        mix(&at, is_last ? COUNT_ALL_IF_READ : COUNT_ALL);
-        if (is_last) gather_rows(&read, &at);
-        output_and_mlp(is_last ? &read : &at);
-    }
-    read.layer = -1, read.t = &model->ends;
+    write_layers(&at, &read);
+    if (m->n_ahead > 0) ahead_end_pass(&at, &read);
     if (model->shard.rank == 0) read_rows(&read);
+    if (m->n_ahead > 0) ahead_write_program(model);
 }

@@ -10,6 +10,7 @@
  * and their buffers. */
 struct place {
     struct model *model;
+    struct program *program;      /* to which rows are appended */
     const struct model_config *m; /* the model's part */
     struct model_activations *a;
     int layer; /* -1: outside of layers */
@@ -21,7 +22,7 @@ struct place {
     float *inputs;    /* the per-layer inputs; NULL: not used */
 };
 
-/* Appends a row to the model's program, for the rows of `at` unless it has a count of its own.
+/* Appends a row to the program, for the rows of `at` unless it has a count of its own.
  * ADD(at, OP_GATHER, .y = {y}, .x = {x}, .K = K) has the row's fields as arguments. */
 void forward_add(const struct place *at, struct op_row row);
 #define ADD(at, ...) forward_add(at, (struct op_row){__VA_ARGS__})
@@ -41,6 +42,22 @@ struct linear ending_of(const struct place *at, enum role w, enum role bias);
 void attention_mix(const struct place *at, enum op_count count);
 void latent_mix(const struct place *at, enum op_count count);
 void recurrent_layer(const struct place *at);
+
+/* The first two without attention: they write keys and values of all rows. */
+void attention_keys(const struct place *at);
+void latent_keys(const struct place *at);
+
+/* The parts of a layer (forward.c): attention or a recurrent layer of all rows, whose ops without
+ * other effects have the count `count`; moving the rows that are read to their buffers; and the
+ * rest of the layer. */
+void layer_mix(const struct place *at, enum op_count count);
+void layer_gather(const struct place *read, const struct place *all);
+void layer_end(const struct place *at);
+
+/* Layers that guess ahead (forward_ahead.c): the end of the model's own pass, after which x is the
+ * stream of rows that are read, and the program of guesses. */
+void ahead_end_pass(const struct place *all, const struct place *read);
+void ahead_write_program(struct model *model);
 
 /* Returns the last product of a recurrent layer. */
 struct linear recurrent_output(const struct place *at);

@@ -50,7 +50,7 @@ static struct heads heads_of(const struct place *at) {
 
 /* Computes q, and writes k and v of all rows to the cache, from norm(x). A layer may lack a matrix
  * for v, or for both k and v. */
-static void qkv(const struct place *at) {
+void attention_keys(const struct place *at) {
     const struct model_config *m = at->m;
     const struct tensors *t = at->t;
     const struct heads heads = heads_of(at);
@@ -82,7 +82,7 @@ void attention_mix(const struct place *at, enum op_count count) {
                                         .gate = gate,
                                         .sinks = at->t->vec[ROLE_SINKS]};
     assert(at->layer >= 0 && at->count == COUNT_ALL && at->attn_out == at->a->attn_out);
-    qkv(at);
+    attention_keys(at);
     ADD(at, OP_ATTENTION, .count = count, .cache_layer = config_kv_layer(m, at->layer),
         .y = {at->attn_out}, .x = {at->a->q, gate}, .attention = attention);
 }

@@ -71,9 +71,13 @@ static void attend(const struct place *at, enum op_count count) {
         .head_linear = values);
 }
 
-void latent_mix(const struct place *at, enum op_count count) {
+void latent_keys(const struct place *at) {
     assert(at->layer >= 0 && at->count == COUNT_ALL);
     project(at);
     absorb(at);
+}
+
+void latent_mix(const struct place *at, enum op_count count) {
+    latent_keys(at);
     attend(at, count);
 }

@@ -3,8 +3,16 @@
 #ifndef PENSTOCK_ENGINE_LAYERS_H
 #define PENSTOCK_ENGINE_LAYERS_H
 
-#include "engine/files/tensors/weights.h"
+#include "engine/files/model_file.h"
 #include "engine/models/families/family.h"
+
+/* Makes the first layer after the model's own the last of its layers, if the file was opened to
+ * guess ahead (ahead.c). Fails with STATUS_BAD_FILE if the model lacks one. */
+enum status layers_add_ahead(struct model_config *config, const struct model_file *file,
+                             const struct model_family *family, struct err *err);
+/* Is it a tensor of that layer that copies the model's embedding or head? The layer uses the
+ * model's. */
+bool layers_shares_tensor(const struct model_config *config, int layer, const char *name);
 
 /* Derives the settings of each layer from the file's values and checks them. Call it before the
  * tensors' shapes are needed. Fails with STATUS_BAD_FILE. */

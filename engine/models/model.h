@@ -98,6 +98,10 @@ struct model_activations {
     float *both; /* [M][K] the sum of an MLP and parallel experts; zero between layers */
     /* [M][K_embedding] in models whose embedding has another width than the stream */
     float *embedded;
+    /* Of a layer that guesses ahead, NULL without one: the hidden vectors that its rows read, their
+     * join with embeddings, its stream, and the hidden vectors that the rows of the last
+     * pass left: [M][K], [M][2K], [M][K], [R][K] */
+    float *ahead_hidden, *ahead_joined, *ahead_x, *ahead_kept;
     float *logit_x; /* [R][K] x of the rows that need logits */
     float *logits;  /* [rows with logits][V] only on rank 0 */
     /* float32 [rows that want it][K_embedding] their hidden vectors, only on rank 0 */
@@ -126,6 +130,7 @@ struct model {
     struct model_activations act;
     struct model_adapters adapters;
     struct program program; /* the forward pass of this rank */
+    struct program ahead;   /* that of the layer that guesses ahead; empty without one */
     int64_t weight_bytes;
     /* the mapped file of --weight-cache that holds the matrices; empty: they are in memory */
     struct mapping kept;
@@ -133,7 +138,7 @@ struct model {
     size_t unreleased_bytes;
 };
 
-/* Writes the model's program, for its tensors and buffers. It fills act.logits and act.hidden of
+/* Writes the model's programs, for its tensors and buffers. It fills act.logits and act.hidden of
  * rank 0. model_load, model_adapters_open and model_adapters_attach call it. */
 void model_write_program(struct model *model);
 
@@ -177,7 +182,7 @@ struct model_buffer {
     int width;          /* numbers per row; 0: this model or rank does not use it */
     bool per_logit_row; /* [max_logit_rows][width], otherwise [max_rows][width] */
 };
-enum { N_MODEL_BUFFERS = 18 };
+enum { N_MODEL_BUFFERS = 22 };
 
 /* Lists the buffers of `a`, for the model's part. */
 void model_buffers(struct model_activations *a, const struct model *model,

@@ -46,6 +46,7 @@ void model_print_outline(const struct model_config *config, FILE *out) {
     model_print_program(&model, out);
     for (int i = 0; i < N_MODEL_BUFFERS; i++) mem_free(*buffers[i].buffer);
     program_free(&model.program);
+    program_free(&model.ahead);
     mem_free(model.layers);
     mem_free(marks);
 }
@@ -170,6 +171,8 @@ static int width_of(const struct line *line, bool is_output, int i) {
     case OP_MLP:
     case OP_EXPERTS:
         return is_output || i == 0 ? m->K : m->L * m->P;
+    case OP_JOIN:
+        return is_output ? 2 * row->K : row->K;
     case OP_LOGITS:
         return is_output ? m->V : m->K_embedding;
     default:
@@ -236,11 +239,13 @@ static void print_row(const struct model *model, const struct op_row *row, FILE 
 }
 
 void model_print_program(const struct model *model, FILE *out) {
-    const struct program *program = &model->program;
+    const struct program *program = &model->program, *ahead = &model->ahead;
     assert(program->n > 0);
     fprintf(out,
             "\nProgram: %d ops of a step with M rows, R of which are read\n"
             "  layer  op                    rows      reads -> writes, [numbers per row]\n",
             program->n);
     for (int i = 0; i < program->n; i++) print_row(model, &program->rows[i], out);
+    if (ahead->n > 0) fprintf(out, "\nProgram of guesses ahead: %d ops\n", ahead->n);
+    for (int i = 0; i < ahead->n; i++) print_row(model, &ahead->rows[i], out);
 }

@@ -44,6 +44,7 @@ const struct model_family model_deepseek2 = {
     .activation = ACTIVATION_SILU,
     .positions = POSITIONS_ROPE_ADJACENT,
     .has_latents = true,
+    .ahead = AHEAD_STREAM,
     .finish = finish,
 };
 
@@ -76,6 +77,7 @@ const struct model_family model_deepseek_v3 = {
     .has_latents = true,
     .by_sigmoid = true,
     .folder = {.alias = alias, .rotates_adjacent = true, .D = 64},
+    .ahead = AHEAD_STREAM,
     .finish = finish,
 };
 
@@ -93,5 +95,6 @@ const struct model_family model_glm4_moe_lite = {
     .has_latents = true,
     .by_sigmoid = true,
     .folder = {.alias = alias, .rotates_adjacent = true, .D = 64},
+    .ahead = AHEAD_STREAM,
     .finish = finish,
 };

@@ -64,6 +64,13 @@ struct folder_style {
     int V, H, G, D, context_length, window;
 };
 
+/* How layers after the last one guess ahead (engine/models/forward_ahead.c). */
+enum ahead_kind {
+    AHEAD_NONE,   /* such layers do not exist, or they are not served */
+    AHEAD_STREAM, /* further guesses continue from the layer's stream */
+    AHEAD_NORMED, /* they continue from its norm */
+};
+
 struct model_family {
     const char *gguf;  /* general.architecture of a GGUF file; also its name in messages */
     bool only_folders; /* GGUF files do not support this architecture */
@@ -111,6 +118,7 @@ struct model_family {
     bool may_not_rotate;   /* a GGUF file may turn positions off */
     bool has_latents;      /* latent attention */
     bool by_sigmoid;       /* experts are chosen and weighed by sigmoids; see struct experts */
+    enum ahead_kind ahead;
     bool ties; /* the head is the embedding if config.json lacks "tie_word_embeddings" */
     struct folder_style folder;
     /* The last step of reading a config: computes values that depend on several keys, and refuses
@@ -184,6 +192,11 @@ struct model_family {
     (ROLE_BIT(ROLE_SPACE_IN) | ROLE_BIT(ROLE_SPACE_CONV_BIAS) | ROLE_BIT(ROLE_SPACE_SKIP) |        \
      ROLE_BIT(ROLE_STATE_CONV) | ROLE_BIT(ROLE_STATE_DECAY) | ROLE_BIT(ROLE_STATE_DT_BIAS) |       \
      ROLE_BIT(ROLE_STATE_NORM) | ROLE_BIT(ROLE_STATE_OUT))
+
+/* A layer that guesses ahead, beside the tensors of the family's layers. */
+#define ROLES_AHEAD                                                                                \
+    (ROLE_BIT(ROLE_AHEAD_PROJECTION) | ROLE_BIT(ROLE_AHEAD_EMBEDDING_NORM) |                       \
+     ROLE_BIT(ROLE_AHEAD_HIDDEN_NORM) | ROLE_BIT(ROLE_AHEAD_OUTPUT_NORM))
 
 /* Norms that config.json enables by "use_qk_norm". */
 #define ROLES_QK_NORM (ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM))

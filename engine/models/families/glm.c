@@ -3,8 +3,8 @@
  * blocks without the norms after the branches.
  *
  * GLM-4.5 and 4.6 (Zhipu AI 2025) have experts chosen and weighed by sigmoids with a correction,
- * and a shared expert; the first layers have a plain MLP. Half of each head rotates. Layers after
- * the last one, which predict further tokens, are ignored. */
+ * and a shared expert; the first layers have a plain MLP. Half of each head rotates. A layer
+ * after the last one guesses ahead (forward_ahead.c). */
 #include "engine/models/families/family.h"
 
 static const char *const glm_hf[] = {"GlmForCausalLM", NULL};
@@ -56,5 +56,6 @@ const struct model_family model_glm4_moe = {
     FAMILY_USUAL,
     .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
     .by_sigmoid = true,
+    .ahead = AHEAD_STREAM,
     .folder = {.alias = moe_alias, .rope_part = 0.5f},
 };

@@ -82,7 +82,7 @@ static const struct role_alias qwen35moe_alias[] = {{ROLE_EXPERTS_DOWN, "mlp.exp
 
 #define QWEN_DELTA_FIELDS                                                                          \
     FAMILY_USUAL, .optional = ROLE_BIT(ROLE_OUTPUT), .norm_epsilon = 1e-6f, .rope_base = 10000000, \
-                  .taps = 4, .states = STATE_DELTA
+                  .taps = 4, .states = STATE_DELTA, .ahead = AHEAD_NORMED
 
 const struct model_family model_qwen35 = {
     .gguf = "qwen35",

@@ -200,6 +200,11 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_INPUT_OUT] = {"proj.weight", "per_layer_projection.weight", MATRIX(K, P, NONE)},
     [ROLE_INPUT_NORM] = {"post_norm.weight", "post_per_layer_input_norm.weight", VECTOR(K, NONE)},
     [ROLE_LAYER_SCALE] = {"layer_output_scale.weight", "layer_scalar", VECTOR(ONE, HOST)},
+    [ROLE_AHEAD_PROJECTION] = {"nextn.eh_proj.weight", "eh_proj.weight", MATRIX(K, 2K, NONE)},
+    [ROLE_AHEAD_EMBEDDING_NORM] = {"nextn.enorm.weight", "enorm.weight", VECTOR(K, NONE)},
+    [ROLE_AHEAD_HIDDEN_NORM] = {"nextn.hnorm.weight", "hnorm.weight", VECTOR(K, NONE)},
+    [ROLE_AHEAD_OUTPUT_NORM] = {"nextn.shared_head_norm.weight", "shared_head.norm.weight",
+                                VECTOR(K, NONE)},
     [ROLE_ROUTER] = {"ffn_gate_inp.weight", "mlp.gate.weight", MATRIX(E, K, NONE),
                      .is_float32 = true},
     [ROLE_ROUTER_BIAS] = {"ffn_gate_inp.bias", "mlp.gate.bias", BIAS(E, NONE)},
@@ -329,6 +334,8 @@ int role_extent(const struct model_config *config, enum extent extent, int layer
         return config->V;
     case EXTENT_K:
         return config->K;
+    case EXTENT_2K:
+        return 2 * config->K;
     case EXTENT_EMBEDDING:
         return config->K_embedding;
     case EXTENT_F:
@@ -405,10 +412,12 @@ bool config_ignores(const struct model_config *config, enum role role, int layer
 }
 
 bool config_may_have_in(const struct model_config *config, enum role role, int layer) {
-    bool is_of_mlp = role >= ROLE_GATE && role <= ROLE_DOWN_BIAS,
+    bool is_of_ahead = role >= ROLE_AHEAD_PROJECTION && role <= ROLE_AHEAD_OUTPUT_NORM,
+         is_of_mlp = role >= ROLE_GATE && role <= ROLE_DOWN_BIAS,
          is_of_experts = role >= ROLE_ROUTER;
     if (role_is_of_layer(role) != (layer >= 0)) return false;
     if (layer < 0) return true;
+    if (is_of_ahead) return config_is_ahead(config, layer);
     bool is_of_conv = role >= ROLE_CONV_IN && role <= ROLE_STATE_OUT,
          is_of_heads = role >= ROLE_Q && role <= ROLE_SINKS;
     if (is_of_heads && !config_attends(config, layer)) return false;

@@ -130,7 +130,13 @@ enum role {
     ROLE_INPUT_OUT,
     ROLE_INPUT_NORM,
     ROLE_LAYER_SCALE, /* factor of the stream after the layer: one number */
-    ROLE_ROUTER,      /* for experts: see struct experts of kernels/ops.h */
+    /* of a layer that guesses ahead (engine/models/forward_ahead.c): the product of the joined
+     * embedding and hidden vector, both norms before it, and the norm before the head */
+    ROLE_AHEAD_PROJECTION,
+    ROLE_AHEAD_EMBEDDING_NORM,
+    ROLE_AHEAD_HIDDEN_NORM,
+    ROLE_AHEAD_OUTPUT_NORM,
+    ROLE_ROUTER, /* for experts: see struct experts of kernels/ops.h */
     ROLE_ROUTER_BIAS,
     ROLE_ROUTER_CORRECTION, /* added to the scores for comparison */
     ROLE_ROUTER_GAIN,       /* of the router's own norm */
@@ -160,6 +166,7 @@ enum extent {
     EXTENT_NONE,
     EXTENT_V,
     EXTENT_K,
+    EXTENT_2K,
     EXTENT_EMBEDDING, /* the embedding's width: usually K */
     EXTENT_F,
     EXTENT_2F,

@@ -359,6 +359,7 @@ void model_unload(struct model *model) {
     for (int i = 0; model->layers && i < model->config.L; i++)
         free_tensors(model, &model->layers[i], i);
     program_free(&model->program);
+    program_free(&model->ahead);
     mem_free(model->layers);
     free_tensors(model, &model->ends, -1);
     mapping_close(&model->kept);

@@ -35,9 +35,10 @@
 static uint64_t key_of(const struct model *model, const struct engine_config *settings) {
     struct build_info build = build_info();
     struct buf key = {0};
-    buf_printf(&key, "%s %s %.8s %" PRIu64 " %d %d %d of %d, %d roles", build.version, build.commit,
-               weight_magic, model->config.stamp, (int)settings->dtype, (int)settings->quantization,
-               model->shard.rank, model->shard.ranks, (int)N_ROLES);
+    buf_printf(&key, "%s %s %.8s %" PRIu64 " %d %d %d of %d, %d roles, %d layers", build.version,
+               build.commit, weight_magic, model->config.stamp, (int)settings->dtype,
+               (int)settings->quantization, model->shard.rank, model->shard.ranks, (int)N_ROLES,
+               model->config.L);
     uint64_t hash = XXH3_64bits(key.data, key.length);
     buf_free(&key);
     return hash;

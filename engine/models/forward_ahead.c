@@ -1,0 +1,114 @@
+/* DESIGN: a layer that guesses ahead (multi-token prediction: DeepSeek-AI 2024, "DeepSeek-V3"). It
+ * is the last of the model's layers, and its rows of ops are in two programs.
+ *
+ *     position           0        1      ..    p                     p + 1
+ *     token              t0       t1           tp                    tp+1     not known: tp+2
+ *     hidden vector      h0       h1           hp                             of the model's pass
+ *     row of the layer                         [norm(embedding of tp+1) ; norm(hp)] -> projection
+ *                                              -> the layer -> norm -> the model's head -> tp+2
+ *
+ * So a row needs its hidden vector and the next token. The model's pass knows both for all rows but
+ * a sequence's last one. After its layers it writes the keys and values of this layer, to the same
+ * slots as its own: blocks, prefix hits, forks and preemption need nothing else. It leaves the
+ * hidden vectors of the rows that are read in act.ahead_kept.
+ *
+ * A pass of guesses (struct step, is_ahead) follows when the next tokens are known. It computes the
+ * last row of each sequence, whose keys and values replace those with a wrong next token. A further
+ * guess is the same layer at the next position: its token is the guess, and its hidden vector is
+ * that which the layer left: its stream (DeepSeek, GLM) or its normed output (Qwen).
+ *
+ *     the model's pass   keys of rows 0..p          keeps h(p)
+ *     guesses            row p     (tp+1, h(p))     keeps h'(p)      guess of tp+2
+ *                        row p + 1 (guess, h'(p))   keeps h'(p + 1)  guess of tp+3
+ *
+ * The embedding and the head are the model's, as in vLLM. Hidden vectors are outputs of the model's
+ * last norm, also as in vLLM. */
+#include <assert.h>
+
+#include "engine/models/forward.h"
+
+/* ahead_x = the input of the layer. ahead_hidden has the hidden vectors. x, the stream of the
+ * model's own layers, is free by now, and receives the embeddings. */
+static void join(const struct place *at) {
+    const struct model_config *m = at->m;
+    const struct model_activations *a = at->a;
+    const struct tensors *layer = &at->model->layers[m->L - 1];
+    struct place ends = *at, of_layer = *at;
+    ends.layer = -1;
+    of_layer.layer = m->L - 1, of_layer.t = layer;
+    const struct embedding embedding = {.tokens = at->model->ends.w[ROLE_TOKEN_EMBEDDING],
+                                        .scale = m->embedding_scale,
+                                        .of_next = true};
+    const struct join both = {{norm_of(&of_layer, ROLE_AHEAD_EMBEDDING_NORM, N_ROLES),
+                               norm_of(&of_layer, ROLE_AHEAD_HIDDEN_NORM, N_ROLES)}};
+    assert(embedding.tokens && both.norms[0].gain && both.norms[1].gain);
+    ADD(&ends, OP_EMBED, .y = {a->x}, .embedding = embedding);
+    ADD(&of_layer, OP_JOIN, .y = {a->ahead_joined}, .x = {a->x, a->ahead_hidden}, .join = both,
+        .K = m->K);
+    ADD(&of_layer, OP_MATMUL, .y = {a->ahead_x}, .x = {a->ahead_joined}, .n_products = 1,
+        .products = {linear_of(layer, ROLE_AHEAD_PROJECTION, N_ROLES)});
+}
+
+/* The place of the layer for all rows. */
+static struct place layer_of(const struct place *at) {
+    struct place layer = *at;
+    layer.layer = at->m->L - 1;
+    layer.t = &at->model->layers[layer.layer];
+    layer.x = at->a->ahead_x;
+    assert(!at->m->layer[layer.layer].is_recurrent && !at->m->mixes_both && at->m->P == 0);
+    return layer;
+}
+
+void ahead_end_pass(const struct place *all, const struct place *read) {
+    const struct model_config *m = all->m;
+    const struct model_activations *a = all->a;
+    const struct place layer = layer_of(all);
+    assert(m->n_ahead == 1 && all->count == COUNT_ALL && read->count == COUNT_READ);
+    ADD(all, OP_HIDDEN, .y = {a->ahead_hidden}, .x = {all->x},
+        .norm = norm_of(all, ROLE_OUTPUT_NORM, ROLE_OUTPUT_NORM_BIAS), .K = m->K);
+    ADD(read, OP_GATHER, .y = {a->ahead_kept}, .x = {a->ahead_hidden}, .K = m->K);
+    ADD(read, OP_GATHER, .y = {read->x}, .x = {all->x}, .K = m->K);
+    join(all);
+    if (m->latent.is_used)
+        latent_keys(&layer);
+    else
+        attention_keys(&layer);
+}
+
+/* The norm before the head: a file without one for the layer uses the model's. */
+static struct norm last_norm(const struct place *read) {
+    struct place ends = *read;
+    ends.t = &read->model->ends;
+    if (read->t->vec[ROLE_AHEAD_OUTPUT_NORM]) return norm_of(read, ROLE_AHEAD_OUTPUT_NORM, N_ROLES);
+    return norm_of(&ends, ROLE_OUTPUT_NORM, ROLE_OUTPUT_NORM_BIAS);
+}
+
+void ahead_write_program(struct model *model) {
+    const struct model_config *m = &model->part;
+    struct model_activations *a = &model->act;
+    const struct place pass = {.model = model,
+                               .program = &model->ahead,
+                               .m = m,
+                               .a = a,
+                               .layer = -1,
+                               .t = &model->ends,
+                               .count = COUNT_ALL,
+                               .x = a->x,
+                               .attn_out = a->attn_out};
+    const struct place all = layer_of(&pass);
+    struct place read = all, ends = pass;
+    read.count = ends.count = COUNT_READ, read.x = a->logit_x, read.attn_out = a->q;
+    const struct norm norm = last_norm(&read);
+    const struct lm_head head = {
+        {model_head(model), model->ends.vec[ROLE_OUTPUT_BIAS], m->logit_scale}, m->logit_cap};
+    program_free(&model->ahead);
+    model->ahead = (struct program){.max_rows = a->max_rows, .max_read_rows = a->max_logit_rows};
+    join(&pass);
+    layer_mix(&all, COUNT_ALL_IF_READ);
+    layer_gather(&read, &all);
+    layer_end(&read);
+    ADD(&ends, OP_LOGITS, .y = {a->logits}, .x = {read.x}, .norm = norm, .lm_head = head);
+    ADD(&read, OP_HIDDEN, .y = {a->ahead_kept}, .x = {read.x},
+        .norm = m->ahead_is_normed ? norm : (struct norm){0}, .K = m->K);
+    assert(model->ahead.n > 0 && model->shard.ranks == 1);
+}
