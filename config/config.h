@@ -350,12 +350,14 @@ enum { MAX_DRAFTS = 15, MAX_DRAFT_MATCH = 8 };
 
 /* How drafts are found for a step to verify (after Leviathan et al. 2023; here they do not change
  * the output). lookup: tokens that followed the same tokens earlier in the prompt or output;
- * suffix: also those in finished texts; draft model: predictions of a smaller model. */
+ * suffix: also those in finished texts; draft model: predictions of a smaller model; ahead: guesses
+ * by a layer of the model itself (MTP). */
 enum speculation_method {
     SPECULATION_NONE,
     SPECULATION_LOOKUP,
     SPECULATION_SUFFIX,
     SPECULATION_DRAFT_MODEL,
+    SPECULATION_AHEAD,
 };
 enum { MAX_DRAFT_PATH = 1024 };
 struct speculation {

@@ -33,6 +33,7 @@ void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_r
     batch->sequence = mem_calloc(seqs, sizeof(struct sequence *));
     batch->table = mem_large(table_bytes(batch));
     batch->token = mem_calloc(rows, sizeof(int32_t));
+    batch->next = mem_calloc(rows, sizeof(int32_t));
     batch->position = mem_calloc(rows, sizeof(int32_t));
     batch->slot = mem_calloc(rows, sizeof(int32_t));
     batch->adapter = mem_calloc(rows, sizeof(int32_t));
@@ -46,6 +47,7 @@ void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_r
     batch->state_to = mem_calloc(seqs, sizeof(int32_t));
     batch->state_after = mem_calloc(rows, sizeof(int32_t));
     batch->step = (struct step){.token = batch->token,
+                                .next = batch->next,
                                 .position = batch->position,
                                 .slot = batch->slot,
                                 .row_start = batch->row_start,
@@ -69,6 +71,7 @@ void batch_free(struct batch *batch) {
     mem_free(batch->window_to);
     mem_free(batch->sequence);
     mem_free(batch->token);
+    mem_free(batch->next);
     mem_free(batch->position);
     mem_free(batch->slot);
     mem_free(batch->adapter);
@@ -168,6 +171,8 @@ static void fill_rows(struct batch *batch, const struct sequence *sequence) {
             batch->token[m] = pending_token(sequence->pending_row);
             batch->step.n_pending++;
         }
+        const bool ends = position + 1 >= sequence->n_tokens + sequence->drafts.n;
+        batch->next[m] = ends ? batch->token[m] : sequence->tokens[position + 1];
         batch->position[m] = position;
         batch->slot[m] = sequence->kv.table[block] * size + offset;
         if (++offset == size) block++, offset = 0;

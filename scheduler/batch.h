@@ -23,10 +23,10 @@ struct batch {
     int n_sequences;
     struct sequence **sequence; /* [max_seqs] by batch row */
     int32_t *table;             /* [max_seqs + 1][stride], the last is spare */
-    int32_t *token, *position, *slot, *adapter, *type; /* [max_rows] */
-    int32_t *row_start;                                /* [max_seqs + 1] */
-    int32_t *logit_row;                                /* [max_logit_rows] */
-    int32_t *copy_from, *copy_to;                      /* [max_seqs] */
+    int32_t *token, *next, *position, *slot, *adapter, *type; /* [max_rows] */
+    int32_t *row_start;                                       /* [max_seqs + 1] */
+    int32_t *logit_row;                                       /* [max_logit_rows] */
+    int32_t *copy_from, *copy_to;                             /* [max_seqs] */
     /* [max_seqs] of recurrent layers */
     int32_t *state, *state_from, *state_to;
     int32_t *state_after; /* [max_rows] of recurrent layers */

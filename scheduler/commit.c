@@ -176,6 +176,16 @@ static void count_prompt(struct scheduler *s, const struct sequence *leader) {
     s->stats.cached_tokens += (uint64_t)leader->kv.n_cached;
 }
 
+/* Notes the place of the hidden vector of the sequence's last committed row, which the engine
+ * keeps. `sample` is that of its first row with logits in the step. */
+static void keep_hidden_row(struct sequence *sequence, const struct sample *sample) {
+    const int drafts = sequence->n_computed - sample->position;
+    sequence->drafts.hidden_row = -1;
+    if (sequence->state != SEQUENCE_RUNNING) return;
+    assert(drafts >= 0 && drafts <= MAX_DRAFTS && sequence->n_computed < sequence->n_tokens);
+    sequence->drafts.hidden_row = sample->row + drafts;
+}
+
 /* The order is fixed: a prompt's scores, then its token; the leader's token, then the tokens of the
  * choices that fork from it. */
 static void commit_samples(struct scheduler *s, const struct inflight *inflight,
@@ -209,6 +219,7 @@ static void commit_samples(struct scheduler *s, const struct inflight *inflight,
             assert(sequence->kv.n_row_states == 0);
             commit_token(s, sequence, &results[i]);
         }
+        if (s->draft_engine.ahead) keep_hidden_row(sequence, sample);
         commit_forced(s, sequence);
     }
 }

@@ -53,11 +53,12 @@ struct inbox {
     _Atomic bool stepping;
 };
 
-/* A second model that drafts for all sequences in one call (draft/model.c). All zero without a
- * draft model. */
+/* The drafter for all sequences in one call: a second model (draft/model.c), or a layer of the
+ * scheduler's own model (draft/ahead.c). All zero without both. */
 struct draft_engine {
     struct engine_port port;
-    struct draft_model *model;
+    struct draft_model *model;  /* NULL: `ahead` drafts */
+    struct draft_ahead *ahead;  /* NULL: `model` drafts */
     struct step_cost cost;      /* cost of its passes */
     int n_jobs, max_jobs;       /* for the step that is being planned */
     struct draft_job *job;      /* [max_jobs] */

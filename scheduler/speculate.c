@@ -110,15 +110,30 @@ static void set_drafts(struct sequence *sequence, struct draft draft) {
     sequence->drafts.match = draft.match;
 }
 
+/* Returns the place of a sequence. The rest of its last block has slots for drafts. */
+static struct draft_place place_of(const struct scheduler *s, const struct sequence *sequence) {
+    const int size = s->pool.block_size, last = (sequence->n_computed - 1) / size;
+    assert(sequence->n_computed > 0 && last == sequence->kv.n_blocks - 1);
+    const bool shares = block_pool_references(&s->pool, sequence->kv.table[last]) > 1;
+    return (struct draft_place){.n_computed = sequence->n_computed,
+                                .hidden_row = sequence->drafts.hidden_row,
+                                .table = sequence->kv.table,
+                                .n_blocks = sequence->kv.n_blocks,
+                                .n_slots = (last + 1) * size,
+                                .shares = shares};
+}
+
 /* Asks a draft model for at most `most` drafts of the sequence. */
 static void add_job(struct scheduler *s, struct sequence *sequence, int most) {
     struct draft_engine *d = &s->draft_engine;
-    if (d->n_jobs == d->max_jobs) return;
+    if (d->n_jobs == d->max_jobs || (d->ahead && sequence->drafts.hidden_row < 0)) return;
     struct draft_job *job = &d->job[d->n_jobs];
     d->sequence[d->n_jobs++] = sequence;
     job->context = context_of(sequence);
     job->most = most;
-    sequence->drafts.match = MAX_DRAFT_MATCH; /* all its drafts are equally reliable */
+    if (d->ahead) job->place = place_of(s, sequence);
+    sequence->drafts.hidden_row = -1;
+    if (most > 0) sequence->drafts.match = MAX_DRAFT_MATCH; /* all are equally reliable */
 }
 
 static void speculate_propose_one(struct scheduler *s, struct sequence *sequence) {
@@ -162,7 +177,9 @@ static bool all_decode(const struct scheduler *s) {
 
 static void ask_model(struct scheduler *s) {
     struct draft_engine *d = &s->draft_engine;
-    if (!s->config.fixed_drafts) choose_depths(s);
+    bool drafts = false;
+    for (int i = 0; i < d->n_jobs; i++) drafts |= d->job[i].most > 0;
+    if (drafts && !s->config.fixed_drafts) choose_depths(s);
     for (int i = 0; i < d->n_jobs; i++) {
         const struct draft_job *job = &d->job[i];
         for (int k = 0; k < job->most; k++) {
@@ -172,7 +189,18 @@ static void ask_model(struct scheduler *s) {
         }
     }
     s->drafter.propose_all(s->drafter.self, d->job, d->n_jobs);
-    for (int i = 0; i < d->n_jobs; i++) set_drafts(d->sequence[i], d->job[i].draft);
+    for (int i = 0; i < d->n_jobs; i++)
+        if (!d->sequence[i]->drafts.are_predicted) set_drafts(d->sequence[i], d->job[i].draft);
+}
+
+/* The layer that guesses ahead computes the last rows of all sequences, whether they draft or
+ * not. */
+static void ask_ahead(struct scheduler *s) {
+    struct draft_engine *d = &s->draft_engine;
+    const bool verifies = all_decode(s);
+    assert(s->n_in_flight == 0 && d->ahead);
+    for (int i = 0; i < d->n_jobs && !verifies; i++) d->job[i].most = 0;
+    ask_model(s);
 }
 
 void speculate_propose(struct scheduler *s) {
@@ -184,8 +212,13 @@ void speculate_propose(struct scheduler *s) {
         struct sequence *sequence = sequence_of(node);
         sequence->drafts.n_proposed = 0;
         if (wanted && may_draft(sequence)) speculate_propose_one(s, sequence);
+        if (s->draft_engine.ahead) add_job(s, sequence, 0); /* unless it has a job */
     }
-    if (s->draft_engine.n_jobs > 0 && all_decode(s)) ask_model(s);
+    if (s->draft_engine.n_jobs == 0) return;
+    if (s->draft_engine.ahead)
+        ask_ahead(s);
+    else if (all_decode(s))
+        ask_model(s);
 }
 
 /* ---- a draft model -------------------------------------------------------------------------- */
@@ -203,17 +236,41 @@ static const struct sampled *speculate_run_pass(void *self, const struct step *s
     d->port.sample(d->port.self, samples, n);
     const struct sampled *results = d->port.wait(d->port.self);
     uint64_t took = now_ns() - began;
-    if (step->M <= 2 * step->S) step_cost_note(&d->cost, step->M, took);
+    if (step->M <= 2 * step->S && n > 0) step_cost_note(&d->cost, step->M, took);
     d->ns += took;
     return results;
+}
+
+/* Allocates the jobs of a drafter that runs passes of `port`. */
+static void open_jobs(struct scheduler *s, const struct engine_port *port, int max_jobs) {
+    struct draft_engine *d = &s->draft_engine;
+    assert(!d->model && !d->ahead && s->requests.n == 0 && max_jobs > 0);
+    d->port = *port;
+    d->max_jobs = max_jobs;
+    d->job = mem_calloc((size_t)max_jobs, sizeof *d->job);
+    d->sequence = mem_calloc((size_t)max_jobs, sizeof(struct sequence *));
+    step_cost_init(&d->cost, port->on_host);
+}
+
+void speculate_with_ahead(struct scheduler *s) {
+    struct draft_engine *d = &s->draft_engine;
+    assert(s->port.in_flight == 1 && s->pool.windows.n == 0);
+    open_jobs(s, &s->port, s->max_seqs);
+    const struct draft_runner runner = {.self = d,
+                                        .run = speculate_run_pass,
+                                        .max_seqs = s->max_seqs,
+                                        .max_rows = s->config.max_num_batched_tokens,
+                                        .block_size = s->config.block_size,
+                                        .max_tokens = s->config.max_model_len};
+    d->ahead = draft_ahead_new(&runner);
+    s->drafter = drafter_ahead(d->ahead);
 }
 
 void speculate_with_model(struct scheduler *s, const struct engine_port *port,
                           const struct draft_room *room) {
     struct draft_engine *d = &s->draft_engine;
-    assert(port->V == s->port.V && !d->model && s->requests.n == 0);
-    d->port = *port;
-    d->max_jobs = min_int(room->max_seqs, MAX_COST_ROWS);
+    assert(port->V == s->port.V);
+    open_jobs(s, port, min_int(room->max_seqs, MAX_COST_ROWS));
     const struct draft_runner runner = {.self = d,
                                         .run = speculate_run_pass,
                                         .max_seqs = d->max_jobs,
@@ -222,14 +279,12 @@ void speculate_with_model(struct scheduler *s, const struct engine_port *port,
                                         .block_size = room->block_size,
                                         .max_tokens = room->max_tokens};
     d->model = draft_model_new(&runner);
-    d->job = mem_calloc((size_t)d->max_jobs, sizeof *d->job);
-    d->sequence = mem_calloc((size_t)d->max_jobs, sizeof(struct sequence *));
-    step_cost_init(&d->cost, port->on_host);
     s->drafter = drafter_model(d->model);
 }
 
 void speculate_close(struct scheduler *s) {
     draft_model_free(s->draft_engine.model);
+    draft_ahead_free(s->draft_engine.ahead);
     mem_free(s->draft_engine.job);
     mem_free(s->draft_engine.sequence);
 }

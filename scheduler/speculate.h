@@ -33,9 +33,9 @@
  * sequence learns by the length of its matches. So a sequence whose drafts are often refused soon
  * stops drafting, and tries again occasionally.
  *
- * A draft model (draft/model.c) takes time before the value of its drafts is known. So the depth,
- * and the sequences that it drafts for, are chosen before its passes, by the same calculation
- * including their time. A pass is one forward run of the draft model.
+ * A draft model (draft/model.c), or a layer that guesses ahead (draft/ahead.c), takes time before
+ * the value of its drafts is known. So the depth, and the sequences that it drafts for, are chosen
+ * before its passes, by the same calculation including their time. A pass is one forward run.
  */
 #ifndef PENSTOCK_SPECULATE_H
 #define PENSTOCK_SPECULATE_H
@@ -64,6 +64,10 @@ struct draft_room {
  * before the first submission. */
 void speculate_with_model(struct scheduler *scheduler, const struct engine_port *port,
                           const struct draft_room *room);
+
+/* Makes the layer of the scheduler's own model that guesses ahead the drafter. The engine must have
+ * been opened for it, and run one step at a time. Must be called before the first submission. */
+void speculate_with_ahead(struct scheduler *scheduler);
 void speculate_close(struct scheduler *scheduler); /* after all sequences have ended */
 
 #endif

@@ -2,8 +2,9 @@
  *
  * A draft costs one row of a step, and saves a step if it is accepted. Its quality affects only
  * speed: a step verifies all drafts (scheduler/speculate.h), so a drafter may guess any token.
- * There are three drafters: lookup.c searches the sequence's own text, suffix.c also searches the
- * texts of other sequences, and model.c runs a smaller model.
+ * There are four drafters: lookup.c searches the sequence's own text, suffix.c also searches the
+ * texts of other sequences, model.c runs a smaller model, and ahead.c runs a layer of the model
+ * itself.
  *
  * Drafters are called only on the engine thread and allocate nothing there. Their memory of a
  * sequence is `state`, and its size is known when the request is made.
@@ -35,13 +36,25 @@ struct draft_context {
     const uint64_t *salt; /* [2] cache_salt of the generation */
 };
 
+/* The place of a sequence, for a drafter that continues the model's own pass (ahead.c). */
+struct draft_place {
+    int n_computed;
+    /* the row of the last one among the rows that were read in the step before */
+    int hidden_row;
+    const int32_t *table; /* [n_blocks] */
+    int n_blocks;
+    int n_slots; /* positions with slots in these blocks */
+    bool shares; /* another sequence shares the last block */
+};
+
 /* A request to a drafter that guesses for several sequences in one call. */
 struct draft_job {
     struct draft_context context;
     int most; /* maximum number of drafts, at most MAX_DRAFTS; 0: the sequence is skipped */
     /* [most] how the sampler will draw the token of each draft; `row` is not set */
     struct sample sample[MAX_DRAFTS];
-    struct draft draft; /* the result; its tokens are in context.tokens[n..] */
+    struct draft_place place; /* only for ahead.c */
+    struct draft draft;       /* the result; its tokens are in context.tokens[n..] */
 };
 
 struct drafter {
@@ -102,6 +115,15 @@ struct drafter drafter_model(struct draft_model *model);
 
 /* Asserts that each block is free or belongs to exactly one state. For tests. */
 void draft_model_check(const struct draft_model *model);
+
+/* A drafter that runs the model's own layer that guesses ahead. Its jobs are all sequences that the
+ * last step computed, even if they do not draft (`most` is 0). The runner's passes are of the
+ * model's own engine, between its steps; its n_blocks is not used. draft_ahead_new allocates all
+ * memory. */
+struct draft_ahead;
+struct draft_ahead *draft_ahead_new(const struct draft_runner *runner);
+void draft_ahead_free(struct draft_ahead *ahead); /* accepts NULL */
+struct drafter drafter_ahead(struct draft_ahead *ahead);
 
 /* A text that the client expects as the output (OpenAI's predicted output), and the place of a
  * sequence in it. All fields except the text start as zeros. */

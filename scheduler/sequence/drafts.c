@@ -10,6 +10,7 @@ static const float learning = 1.0f / 8, forgetting = 1.0f / 400;
 
 void drafts_init(struct sequence_drafts *drafts) {
     for (int i = 0; i <= MAX_DRAFT_MATCH; i++) drafts->chance[i] = first_chance[i];
+    drafts->hidden_row = -1;
 }
 
 static int drafts_match(const struct sequence_drafts *drafts, int i) {

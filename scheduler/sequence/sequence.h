@@ -80,6 +80,9 @@ struct sequence_kv {
 struct sequence_drafts {
     void *state;    /* for the drafter; NULL without one */
     int n_proposed; /* drafts after the known tokens, for the next plan */
+    /* the place of the last committed row among the rows that the last step read, until the next
+     * step is planned; -1: none (draft/ahead.c) */
+    int hidden_row;
     /* in the step that is planned or in flight: tokens of rows */
     int n;
     int match;                         /* of the first one */

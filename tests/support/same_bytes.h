@@ -65,6 +65,7 @@ struct setting {
     bool fixed_drafts;
     bool draft_model;    /* the same model, in a second engine, drafts... */
     bool draft_short;    /* ...with blocks for one sequence of full length */
+    bool guesses_ahead;  /* the model's own layer drafts */
     int window_blocks;   /* for layers with windows; 0: they keep all positions */
     bool samples_forced; /* forced tokens are sampled, too */
     int max_mask_work;   /* in a step; 0: a default */

@@ -179,6 +179,8 @@ static struct engine *open_engine(const struct run *run) {
                                    .cpu_path = s->path};
     struct kv_config kv = run->set->kv;
     kv.block_size = s->block_size;
+    kv.L += s->guesses_ahead;
+    config.guesses_ahead = s->guesses_ahead;
     if (s->draft_model && !run->set->has_states) config.drafter = &drafter;
     config.max_drafts = s->max_drafts;
     config.state_checkpoints = s->checkpoints * run->set->state_bytes;
@@ -186,7 +188,7 @@ static struct engine *open_engine(const struct run *run) {
     config.window_blocks = s->window_blocks;
     if (s->window_blocks > 0) kv.L = run->set->n_windows;
     config.kv_memory = (int64_t)kv_token_bytes(&kv) * s->block_size * s->window_blocks;
-    kv.L = s->window_blocks > 0 ? run->set->kv.L - kv.L : kv.L;
+    kv.L = s->window_blocks > 0 ? run->set->kv.L - kv.L : kv.L; /* windows exclude guesses */
     config.kv_memory += (int64_t)kv_token_bytes(&kv) * s->block_size * s->n_blocks;
     struct engine *engine;
     struct err err = {0};
@@ -236,6 +238,10 @@ static void set_drafter(struct run *run, struct scheduler_config *config) {
     if (s->max_drafts == 0) return;
     config->speculation.max_tokens = s->max_drafts;
     config->fixed_drafts = s->fixed_drafts;
+    if (s->guesses_ahead) {
+        config->speculation.method = SPECULATION_AHEAD;
+        return;
+    }
     if (s->draft_model && !run->set->has_states) {
         config->draft_engine = run->draft_engine = open_draft_engine(run);
         return;

@@ -208,6 +208,7 @@ static void ask_model(struct request_set *set) {
     set->kv = (struct kv_config){
         .L = config_kv_heads(m, set->heads), .G = m->G, .D = m->D, .n_blocks = 1};
     set->kv.heads = set->heads;
+    if (set->kv.L > 0) set->heads[set->kv.L] = set->heads[set->kv.L - 1]; /* for guesses_ahead */
     set->has_states = config_recurrent_layers(m) > 0;
     set->state_bytes = (int64_t)config_recurrent_layers(m) * config_state_floats(m) * 4;
     for (int i = 0; i < m->L; i++) {
