@@ -84,6 +84,7 @@ static void store_identity(const struct app *app, uint64_t identity[2]) {
     fingerprint_write(&text, &app->fingerprint, FINGERPRINT_BLOCKS);
     const char *backend = engine_backend_name(app->engine); /* the layout depends on the path */
     buf_add(&text, backend, strcspn(backend, ","));
+    if (engine_model(app->engine)->n_ahead > 0) buf_add(&text, " ahead", 6); /* one more layer */
     const XXH128_hash_t hash = XXH3_128bits(text.data, text.length);
     identity[0] = hash.low64;
     identity[1] = hash.high64;

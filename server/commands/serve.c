@@ -98,6 +98,9 @@ static void report(const struct app *app) {
     log_line(LOG_INFO, "model %s: %s, %.1f M parameters, %s, context %d, served as \"%s\"", m->name,
              m->architecture, (double)m->n_parameters * 1e-6, m->quantisation,
              memory->max_model_len, app->model_name);
+    if (m->n_ahead > 0)
+        log_line(LOG_INFO, "layer %d guesses tokens beyond the next one, for drafts (mtp)",
+                 m->L - 1);
     if (m->n_unread_layers > 0)
         log_line(LOG_INFO, "%d layer%s tokens beyond the next one (nextn); %s not used",
                  m->n_unread_layers,

@@ -12,6 +12,12 @@ static const struct named_value method_names[] = {{"none", SPECULATION_NONE},
                                                   {"[ngram]", SPECULATION_LOOKUP},
                                                   {"suffix", SPECULATION_SUFFIX},
                                                   {"draft_model", SPECULATION_DRAFT_MODEL},
+                                                  {"mtp", SPECULATION_AHEAD},
+                                                  {"deepseek_mtp", SPECULATION_AHEAD},
+                                                  {"glm4_moe_mtp", SPECULATION_AHEAD},
+                                                  {"glm4_moe_lite_mtp", SPECULATION_AHEAD},
+                                                  {"qwen3_next_mtp", SPECULATION_AHEAD},
+                                                  {"qwen3_5_mtp", SPECULATION_AHEAD},
                                                   {NULL, 0}};
 
 struct speculation_reading {
@@ -39,7 +45,7 @@ static enum status read_method(const struct speculation_reading *r, const char *
     }
     return err_set(r->err, STATUS_USAGE, "speculative-config",
                    "%s: the method \"%.40s\" is not served; use \"ngram\", \"suffix\", "
-                   "\"draft_model\" or \"none\"",
+                   "\"draft_model\", \"mtp\" or \"none\"",
                    r->who, name);
 }
 

@@ -39,6 +39,16 @@ START_TEST(speculation_is_an_object_or_a_word) {
     ck_assert(s.method == SPECULATION_DRAFT_MODEL && s.max_tokens == MAX_DRAFTS);
     ck_assert_int_eq(read_text("{\"model\": \"ngram\"}", &s), STATUS_OK);
     ck_assert(s.method == SPECULATION_LOOKUP && !*s.model);
+    static const char *const ahead[] = {
+        "mtp",        "deepseek_mtp", "glm4_moe_mtp", "glm4_moe_lite_mtp", "qwen3_next_mtp",
+        "qwen3_5_mtp"};
+    for (size_t i = 0; i < sizeof ahead / sizeof *ahead; i++) {
+        ck_assert_int_eq(read_text(ahead[i], &s), STATUS_OK);
+        ck_assert_int_eq(s.method, SPECULATION_AHEAD);
+    }
+    ck_assert_int_eq(read_text("{\"method\": \"mtp\", \"num_speculative_tokens\": 1}", &s),
+                     STATUS_OK);
+    ck_assert(s.method == SPECULATION_AHEAD && s.max_tokens == 1);
 }
 END_TEST
 
@@ -60,6 +70,7 @@ START_TEST(wrong_speculation_is_named) {
         {"{\"method\":\"ngram\",\"prompt_lookup_min\":4,\"prompt_lookup_max\":3}",
          "prompt_lookup_min must be at most prompt_lookup_max"},
         {"{\"method\":\"ngram\",\"k\":1}", "k is an unknown key"},
+        {"{\"method\":\"mtp\",\"model\":\"a.gguf\"}", "is only for the method \"draft_model\""},
         {"draft_model", "method \"draft_model\" needs a model"},
         {"{\"method\":\"draft_model\"}", "method \"draft_model\" needs a model"},
         {"{\"method\":\"draft_model\",\"model\":\"\"}", "model must be the path of a model"},

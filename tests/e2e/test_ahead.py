@@ -1,0 +1,86 @@
+"""A model's own layer that guesses ahead (--speculative-config mtp): it changes no byte, and its right guesses save steps."""
+import concurrent.futures
+import json
+import shutil
+import struct
+import subprocess
+
+import pytest
+from conftest import BINARY, ROOT, Server
+from test_speculation import ask, counter
+
+FOLDERS = ROOT / "tests/vectors/ahead"
+FLAGS = ("--max-num-seqs", "4", "--threads", "1", "--block-size", "64")
+PROMPT = [7, 100, 31, 7, 100, 250, 12, 90]
+BODIES = [
+    {"prompt": PROMPT, "temperature": 0},
+    {"prompt": PROMPT * 5, "temperature": 0.9, "top_p": 0.8, "seed": 3},
+    {"prompt": PROMPT[:5], "temperature": 1.0, "seed": 5, "n": 3},
+    {"prompt": PROMPT * 2, "temperature": 0, "presence_penalty": 0.5, "repetition_penalty": 1.2},
+    {"prompt": [1], "temperature": 0, "echo": True, "max_tokens": 10},
+]
+
+
+def mtp(n, method="mtp"):
+    return json.dumps({"method": method, "num_speculative_tokens": n})
+
+
+@pytest.mark.parametrize("name", ["glm4moe", "glm4moe.gguf", "deepseek_v3", "qwen3_5"])
+def test_guesses_change_no_byte(name):
+    plain = Server(*FLAGS, model=FOLDERS / name).wait_until_ready()
+    bodies = [{"max_tokens": 24, "ignore_eos": True, **body} for body in BODIES]
+    wanted = [ask(plain, body) for body in bodies]
+    plain.stop()
+    guessing = Server(*FLAGS, "--speculative-config", mtp(3), "--always-speculate", model=FOLDERS / name).wait_until_ready()
+    assert "guesses tokens beyond the next one, for drafts (mtp)" in guessing.log_tail()
+    assert [ask(guessing, body) for body in bodies] == wanted
+    with concurrent.futures.ThreadPoolExecutor(5) as pool:
+        assert list(pool.map(lambda body: ask(guessing, body), bodies)) == wanted
+    assert counter(guessing, "spec_decode_num_draft_tokens") > 0
+    guessing.stop()
+
+
+def set_to(tensors, data, name, numbers):
+    """Replaces the numbers of a tensor of bfloat16."""
+    begin, end = tensors[name]["data_offsets"]
+    assert tensors[name]["dtype"] == "BF16" and len(numbers) * 2 == end - begin
+    data[begin:end] = b"".join(struct.pack("<f", number)[2:] for number in numbers)
+
+
+def write_certain(folder):
+    """A checkpoint in which a token determines the next one: no layer adds anything, and the guessing layer passes the
+    embedding on. So all its guesses are right."""
+    shutil.copytree(FOLDERS / "glm4moe", folder)
+    path = folder / "model.safetensors"
+    raw = bytearray(path.read_bytes())
+    start = 8 + struct.unpack("<Q", raw[:8])[0]
+    tensors = json.loads(raw[8:start])
+    data = raw[start:]
+    K = tensors["model.norm.weight"]["shape"][0]
+    for name, about in tensors.items():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            set_to(tensors, data, name, [0] * (about["shape"][0] * about["shape"][1]))
+    begin, end = tensors["model.norm.weight"]["data_offsets"]
+    own = tensors["model.layers.3.shared_head.norm.weight"]["data_offsets"]
+    data[own[0]:own[1]] = data[begin:end]
+    set_to(tensors, data, "model.layers.3.enorm.weight", [1] * K)
+    set_to(tensors, data, "model.layers.3.eh_proj.weight", [float(k == row) for row in range(K) for k in range(2 * K)])
+    path.write_bytes(raw[:start] + data)
+
+
+def test_right_guesses_save_steps(tmp_path):
+    write_certain(tmp_path / "certain")
+    body = {"prompt": [7], "temperature": 0, "max_tokens": 41, "ignore_eos": True}
+    for method in ("mtp", "glm4_moe_mtp"):
+        server = Server(*FLAGS, "--speculative-config", mtp(3, method), "--always-speculate", model=tmp_path / "certain").wait_until_ready()
+        ask(server, body)
+        names = ("spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens")
+        assert [counter(server, name) for name in names] == [10, 30, 30], "1 + 10 steps for 41 tokens"
+        server.stop()
+
+
+def test_a_model_without_such_a_layer_is_refused():
+    done = subprocess.run([BINARY, "serve", "--model", ROOT / "tests/vectors/families/qwen2.gguf", "--port", "0",
+                           "--speculative-config", "mtp"], capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert '--speculative-config: the method "mtp" needs a layer of the model that guesses ahead' in done.stderr
