@@ -151,15 +151,18 @@ float *engine_read_logits(struct engine *engine);
  * engine thread. */
 bool engine_failed(const struct engine *engine, struct err *err);
 
-/* ---- blocks of the cache as bytes ------------------------------------------------------------ */
+/* ---- parts of the cache as bytes ------------------------------------------------------------- */
 
-/* The bytes of one block of the cache, or 0 if its content cannot be copied: on a device, with
- * several ranks, or if layers have window blocks or states. Any thread. */
-size_t engine_block_bytes(const struct engine *engine);
-/* Copy a block out of the cache and into it, engine_block_bytes. No pass that uses the block may be
+/* Can the parts of the cache be copied? They cannot on a device or with several ranks. Any
+ * thread. */
+bool engine_has_parts(const struct engine *engine);
+/* The bytes of a block, a window block or a state; 0 if the cache lacks such parts. The engine must
+ * have parts. Any thread. */
+size_t engine_part_bytes(const struct engine *engine, enum cache_part part);
+/* Copy part number `i` out of the cache and into it, engine_part_bytes. No pass that uses it may be
  * in flight. For the engine thread. */
-void engine_block_get(const struct engine *engine, int block, void *out);
-void engine_block_put(struct engine *engine, int block, const void *in);
+void engine_part_get(const struct engine *engine, enum cache_part part, int i, void *out);
+void engine_part_put(struct engine *engine, enum cache_part part, int i, const void *in);
 
 /* ---- swapping ------------------------------------------------------------------------------- */
 

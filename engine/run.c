@@ -238,19 +238,21 @@ int engine_host_blocks(const struct engine *engine, enum block_kind kind) {
     return engine->n_host_blocks[kind];
 }
 
-size_t engine_block_bytes(const struct engine *engine) {
-    const struct engine_memory *memory = &engine->memory;
-    bool is_whole = !engine->ranks && memory->n_window_blocks == 0 && memory->n_states == 0;
-    const struct cache_ops *cache = engine->backend->cache;
-    return is_whole && cache->kv_block_bytes ? cache->kv_block_bytes(engine->cache) : 0;
+bool engine_has_parts(const struct engine *engine) {
+    return !engine->ranks && engine->backend->cache->kv_part_bytes;
 }
 
-void engine_block_get(const struct engine *engine, int block, void *out) {
-    engine->backend->cache->kv_block_get(engine->cache, block, out);
+size_t engine_part_bytes(const struct engine *engine, enum cache_part part) {
+    assert(engine_has_parts(engine));
+    return engine->backend->cache->kv_part_bytes(engine->cache, part);
 }
 
-void engine_block_put(struct engine *engine, int block, const void *in) {
-    engine->backend->cache->kv_block_put(engine->cache, block, in);
+void engine_part_get(const struct engine *engine, enum cache_part part, int i, void *out) {
+    engine->backend->cache->kv_part_get(engine->cache, part, i, out);
+}
+
+void engine_part_put(struct engine *engine, enum cache_part part, int i, const void *in) {
+    engine->backend->cache->kv_part_put(engine->cache, part, i, in);
 }
 
 bool engine_swap_reserve(struct engine *engine, enum block_kind kind, int n) {

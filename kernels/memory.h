@@ -103,6 +103,10 @@ enum { MAX_KV_KINDS = 4 }; /* kinds of layers in one cache, by heads and windows
  * with a window have if the cache has window blocks (struct kv_config). */
 enum block_kind { KV_BLOCKS, KV_WINDOW_BLOCKS, N_BLOCK_KINDS };
 
+/* What a cache keeps for a block of a prompt: its block, its window block, and the state of the
+ * recurrent layers after it. A cache of recurrent layers alone has blocks of 0 bytes. */
+enum cache_part { PART_BLOCK, PART_WINDOW, PART_STATE, N_CACHE_PARTS };
+
 struct kv_config {
     int L, G, D;      /* layers, key-value heads, size of a head */
     int n_blocks;     /* blocks of every layer */
@@ -169,12 +173,12 @@ struct cache_ops {
      * page by page during steps. Call it before the first step. NULL on CUDA, where the memory is
      * present from the start. */
     void (*kv_touch)(struct backend *b, struct kv_cache *cache);
-    /* The bytes of one block of all layers without window blocks, and copies of them between the
-     * cache and host memory. The bytes are those of the cache: the backend, the types and the block
-     * size must be the same on both ways. NULL on CUDA. */
-    size_t (*kv_block_bytes)(const struct kv_cache *cache);
-    void (*kv_block_get)(const struct kv_cache *cache, int block, void *out);
-    void (*kv_block_put)(struct kv_cache *cache, int block, const void *in);
+    /* The bytes of one part, 0 if the cache lacks such parts, and copies of part number `i` between
+     * the cache and host memory. The bytes are those of the cache: the backend, the types and the
+     * block size must be the same on both ways. NULL on CUDA. */
+    size_t (*kv_part_bytes)(const struct kv_cache *cache, enum cache_part part);
+    void (*kv_part_get)(const struct kv_cache *cache, enum cache_part part, int i, void *out);
+    void (*kv_part_put)(struct kv_cache *cache, enum cache_part part, int i, const void *in);
 };
 
 /* Swapping of cache blocks to host memory. Copies overlap with steps, but they have the same effect

@@ -52,12 +52,12 @@ static void port_swap_arrive(void *self) {
     engine_swap_arrive(self);
 }
 
-static void port_block_get(const void *self, int block, void *out) {
-    engine_block_get(self, block, out);
+static void port_part_get(const void *self, enum cache_part part, int i, void *out) {
+    engine_part_get(self, part, i, out);
 }
 
-static void port_block_put(void *self, int block, const void *in) {
-    engine_block_put(self, block, in);
+static void port_part_put(void *self, enum cache_part part, int i, const void *in) {
+    engine_part_put(self, part, i, in);
 }
 
 static void port_unload(void *self) {
@@ -83,8 +83,8 @@ static struct engine_port port_to(struct engine *engine) {
         .failed = port_failed,
         .lost = port_lost,
         .parallel = port_parallel,
-        .block_get = engine_block_bytes(engine) > 0 ? port_block_get : NULL,
-        .block_put = engine_block_bytes(engine) > 0 ? port_block_put : NULL,
+        .part_get = engine_has_parts(engine) ? port_part_get : NULL,
+        .part_put = engine_has_parts(engine) ? port_part_put : NULL,
         .unload = port_unload,
         .load = port_load,
         .swap = {.self = engine,

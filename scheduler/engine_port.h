@@ -22,9 +22,9 @@ struct engine_port {
     /* is another rank of the engine lost? Any time. NULL: none can be */
     bool (*lost)(void *self);
     void (*parallel)(void *self, void (*fn)(void *arg, int i), void *arg, int n);
-    /* NULL: blocks have no bytes that a store could keep */
-    void (*block_get)(const void *self, int block, void *out);
-    void (*block_put)(void *self, int block, const void *in);
+    /* NULL: the parts of the cache have no bytes that a store could keep */
+    void (*part_get)(const void *self, enum cache_part part, int i, void *out);
+    void (*part_put)(void *self, enum cache_part part, int i, const void *in);
     struct swap_port swap;
     /* engine_unload and engine_load; NULL: the engine stays loaded */
     void (*unload)(void *self);

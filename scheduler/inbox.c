@@ -244,7 +244,7 @@ void inbox_take(struct scheduler *s) {
         list_append(&s->requests, &request->node);
         deadline_note(s, request->generation);
         request->sequence[0].state = SEQUENCE_WAITING;
-        if (s->stats.model == MODEL_LOADED) restore_blocks(s, request);
+        if (s->stats.model == MODEL_LOADED) restore_prefix(s, request);
         shares_arrive(&s->shares, request->share);
         sequence_enqueue(&s->waiting, &request->sequence[0]);
     }

@@ -88,7 +88,7 @@ struct scheduler {
     struct inflight inflight[MAX_IN_FLIGHT]; /* a ring of n_in_flight steps from first_in_flight */
     int first_in_flight, n_in_flight;
     uint32_t *spare_mask; /* [mask_words] */
-    int32_t *restored;    /* [n_blocks] for restore_blocks; NULL without a store */
+    int32_t *restored;    /* [n_blocks] for restore_prefix; NULL without a store */
     struct event *events; /* [max_events] not delivered yet */
     int n_events, max_events;
     struct scheduler_stats stats; /* the counters, updated during a step */
@@ -207,9 +207,8 @@ void deadline_end_late(struct scheduler *scheduler, uint64_t now);
 /* Has the store of the configuration follow the pool. */
 void restore_init(struct scheduler *scheduler);
 
-/* Makes the restored blocks of a request known to the pool, as many as it has room for, and frees
- * them. */
-void restore_blocks(struct scheduler *scheduler, struct request *request);
+/* Makes the restored prefix of a request known to the pool, as far as it has room, and frees it. */
+void restore_prefix(struct scheduler *scheduler, struct request *request);
 
 /* ---- constraint.c: choices with a grammar or a limit on their thoughts ---------------------- */
 

@@ -106,8 +106,9 @@ struct scheduler_config {
     /* Gets the changes of the known blocks (kv/event_ring.h), made for n_blocks of block_size. It
      * must outlive the scheduler. NULL: nobody reads them. */
     struct event_ring *kv_events;
-    /* Keeps blocks in files (store/prefix_store.h); it must outlive the scheduler. NULL: none. Only
-     * for an engine whose blocks can be copied (engine_block_bytes). */
+    /* Keeps prefixes in files or a server (store/prefix_store.h); it must outlive the scheduler.
+     * NULL: no store. It needs prefix_caching, an engine whose parts can be copied
+     * (engine_has_parts) and, if there are states, checkpoints. */
     struct prefix_store *prefix_store;
     /* Called on the engine thread at the end of a step with its events, and earlier if they fill
      * their array. The scheduler owns the events; they are valid only during the call. Must not

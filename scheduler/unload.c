@@ -110,7 +110,7 @@ static void load_succeeded(struct scheduler *s, uint64_t took) {
     if (*least == 0 || took < *least) *least = took;
     pthread_mutex_unlock(&s->inbox.mutex);
     set_model(s, MODEL_LOADED, NULL);
-    list_each(node, &s->requests) restore_blocks(s, list_entry(node, struct request, node));
+    list_each(node, &s->requests) restore_prefix(s, list_entry(node, struct request, node));
 }
 
 static void load_failed(struct scheduler *s, struct err *err) {

@@ -197,9 +197,9 @@ static const struct cache_ops cache_ops = {
     .kv_new = op_kv_new,
     .kv_free = op_kv_free,
     .kv_touch = op_kv_touch,
-    .kv_block_bytes = op_kv_block_bytes,
-    .kv_block_get = op_kv_block_get,
-    .kv_block_put = op_kv_block_put,
+    .kv_part_bytes = op_kv_part_bytes,
+    .kv_part_get = op_kv_part_get,
+    .kv_part_put = op_kv_part_put,
 };
 
 static const struct device_ops device_ops = {

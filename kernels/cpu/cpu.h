@@ -353,9 +353,9 @@ enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_
                       struct err *err);
 void op_kv_free(struct backend *b, struct kv_cache *cache);
 void op_kv_touch(struct backend *b, struct kv_cache *cache);
-size_t op_kv_block_bytes(const struct kv_cache *cache);
-void op_kv_block_get(const struct kv_cache *cache, int block, void *out);
-void op_kv_block_put(struct kv_cache *cache, int block, const void *in);
+size_t op_kv_part_bytes(const struct kv_cache *cache, enum cache_part part);
+void op_kv_part_get(const struct kv_cache *cache, enum cache_part part, int i, void *out);
+void op_kv_part_put(struct kv_cache *cache, enum cache_part part, int i, const void *in);
 void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *cache);
 void op_attention(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
                   int layer, const struct attention *attention);

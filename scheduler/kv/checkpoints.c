@@ -37,6 +37,7 @@ static void checkpoint_unlink(struct checkpoints *c, int32_t i) {
 static void checkpoint_drop(struct checkpoints *c, int32_t i) {
     struct checkpoint *gone = &c->checkpoint[i];
     assert(c->n_used > 0 && gone->block >= 0 && c->of[gone->block] == i);
+    if (c->observer.on_drop) c->observer.on_drop(c->observer.arg, gone->block);
     c->of[gone->block] = -1;
     state_pool_release(c->states, gone->state);
     gone->block = gone->state = -1;
@@ -77,29 +78,57 @@ void checkpoints_free(struct checkpoints *c) {
     mem_free(c->of);
 }
 
-void checkpoints_add(struct checkpoints *c, int32_t block, int32_t state) {
-    assert(c->n > 0 && block >= 0);
-    int32_t i = c->of[block];
-    if (i < 0) {
-        if (c->n_used == c->n) checkpoint_drop(c, c->checkpoint[used_head(c)].next);
-        i = c->checkpoint[unused_head(c)].next;
-        assert(i < c->n && c->checkpoint[i].block < 0 && c->checkpoint[i].state < 0);
-        state_pool_share(c->states, state);
-        c->checkpoint[i].block = block;
-        c->checkpoint[i].state = state;
-        c->of[block] = i;
-        c->n_used++;
-    }
+void checkpoints_observe(struct checkpoints *c, const struct checkpoint_observer *observer) {
+    assert(c->n > 0 && !c->observer.on_keep && !c->observer.on_drop);
+    assert(observer->on_keep && observer->on_drop);
+    c->observer = *observer;
+}
+
+static void checkpoints_make_room(struct checkpoints *c) {
+    if (c->n_used == c->n) checkpoint_drop(c, c->checkpoint[used_head(c)].next);
+}
+
+/* Makes an unused checkpoint that of a block. It takes over a reference to the state. */
+static void checkpoint_set(struct checkpoints *c, int32_t block, int32_t state) {
+    int32_t i = c->checkpoint[unused_head(c)].next;
+    assert(i < c->n && c->checkpoint[i].block < 0 && c->checkpoint[i].state < 0);
+    c->checkpoint[i].block = block;
+    c->checkpoint[i].state = state;
+    c->of[block] = i;
+    c->n_used++;
+    assert(c->n_used <= c->n);
+}
+
+static void checkpoint_is_used(struct checkpoints *c, int32_t i) {
     checkpoint_unlink(c, i);
     checkpoint_link(c, used_head(c), i);
-    assert(c->n_used <= c->n && c->of[block] == i);
+}
+
+void checkpoints_add(struct checkpoints *c, int32_t block, int32_t state) {
+    assert(c->n > 0 && block >= 0);
+    bool is_new = c->of[block] < 0;
+    if (is_new) {
+        checkpoints_make_room(c);
+        state_pool_share(c->states, state);
+        checkpoint_set(c, block, state);
+    }
+    checkpoint_is_used(c, c->of[block]);
+    if (is_new && c->observer.on_keep) c->observer.on_keep(c->observer.arg, block, state);
+}
+
+int32_t checkpoints_restore(struct checkpoints *c, int32_t block) {
+    assert(c->n > 0 && block >= 0 && c->of[block] < 0);
+    checkpoints_make_room(c);
+    int32_t state = state_pool_acquire(c->states);
+    checkpoint_set(c, block, state);
+    checkpoint_is_used(c, c->of[block]);
+    return state;
 }
 
 int32_t checkpoints_use(struct checkpoints *c, int32_t block) {
     int32_t i = c->of[block];
     assert(i >= 0 && c->checkpoint[i].block == block);
-    checkpoint_unlink(c, i);
-    checkpoint_link(c, used_head(c), i);
+    checkpoint_is_used(c, i);
     state_pool_share(c->states, c->checkpoint[i].state);
     return c->checkpoint[i].state;
 }

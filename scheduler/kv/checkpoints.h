@@ -28,6 +28,14 @@ struct checkpoint {
     int32_t prev, next;   /* in the list by age, oldest first, or in that of the unused ones */
 };
 
+/* Called on the engine thread about checkpoints of known blocks. They must not change the pools. */
+struct checkpoint_observer {
+    /* The block has a checkpoint from now on. Its state is computed. */
+    void (*on_keep)(void *arg, int32_t block, int32_t state);
+    void (*on_drop)(void *arg, int32_t block); /* it is about to lose it */
+    void *arg;
+};
+
 /* The tokens after which checkpoints are due. */
 struct checkpoint_places {
     int every; /* multiples of this number of tokens, which is a multiple of the block size */
@@ -40,8 +48,9 @@ struct checkpoints {
     struct checkpoint_places places;
     int block_size;
     struct state_pool *states;
-    struct checkpoint *checkpoint; /* [n + 2]; the last two are the heads of the lists */
-    int32_t *of;                   /* [n_blocks] the checkpoint of each block, or -1 */
+    struct checkpoint *checkpoint;       /* [n + 2]; the last two are the heads of the lists */
+    int32_t *of;                         /* [n_blocks] the checkpoint of each block, or -1 */
+    struct checkpoint_observer observer; /* all NULL: none */
 };
 
 /* Allocates room for n checkpoints, and observes `pool`; frees it, and releases their states. If n
@@ -50,6 +59,10 @@ void checkpoints_init(struct checkpoints *checkpoints, int n,
                       const struct checkpoint_places *places, struct block_pool *pool,
                       struct state_pool *states);
 void checkpoints_free(struct checkpoints *checkpoints);
+
+/* Adds the observer. There must be room for checkpoints, and no observer. */
+void checkpoints_observe(struct checkpoints *checkpoints,
+                         const struct checkpoint_observer *observer);
 
 /* Returns the next number of tokens after `from` at which a sequence with a prompt of n_prompt
  * tokens has a checkpoint; INT_MAX without checkpoints. */
@@ -65,6 +78,11 @@ int checkpoints_usable(const struct checkpoints *checkpoints, const int32_t *blo
 /* Keeps the state after a known block, and shares it. If the block has a checkpoint already, that
  * one becomes the most recently used. If there is no room, the oldest one is dropped. */
 void checkpoints_add(struct checkpoints *checkpoints, int32_t block, int32_t state);
+
+/* Adds a checkpoint after a known block without one, and returns its state. The caller must fill
+ * the state before the next step. The observer is not told. If there is no room, the oldest
+ * checkpoint is dropped; then a state must be free. */
+int32_t checkpoints_restore(struct checkpoints *checkpoints, int32_t block);
 
 /* Returns the state of the checkpoint of a block, with a reference for the caller. */
 int32_t checkpoints_use(struct checkpoints *checkpoints, int32_t block);

@@ -32,6 +32,12 @@ void window_pool_free(struct window_pool *pool) {
     mem_free(pool->watchers);
 }
 
+void window_pool_observe(struct window_pool *pool, const struct window_observer *observer) {
+    assert(pool->n > 0 && !pool->observer.on_gain && !pool->observer.on_lose);
+    assert(observer->on_gain && observer->on_lose);
+    pool->observer = *observer;
+}
+
 int window_pool_usable(const struct window_pool *pool, const int32_t *block, int n, int n_own) {
     int usable = 0, lacking = -1; /* the last block without a window block */
     for (int i = 0; i < n; i++) {
@@ -60,6 +66,7 @@ void window_pool_detach(struct window_pool *pool, int32_t block) {
     if (pool->n == 0 || pool->of[block] < 0) return;
     int32_t w = pool->of[block];
     assert(pool->watchers[block] == 0 && pool->owner[w] == block);
+    if (pool->observer.on_lose) pool->observer.on_lose(pool->observer.arg, block);
     idle_remove(pool, w);
     pool->of[block] = pool->owner[w] = -1;
     pool->free[pool->n_free++] = w;
@@ -105,4 +112,5 @@ void window_pool_move(struct window_pool *pool, int32_t block, int32_t other) {
     pool->of[block] = -1;
     pool->of[other] = w;
     pool->owner[w] = other;
+    if (pool->observer.on_gain) pool->observer.on_gain(pool->observer.arg, other);
 }

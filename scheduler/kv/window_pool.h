@@ -29,17 +29,27 @@ struct window_link {
     int32_t prev, next; /* in the list of idle ones by age; the head is link[n] */
 };
 
+/* Called on the engine thread about window blocks of blocks. They must not change the pool. */
+struct window_observer {
+    /* The block got the window block of an equal block, with its content. */
+    void (*on_gain)(void *arg, int32_t block);
+    /* The block is about to lose its window block, which is idle. */
+    void (*on_lose)(void *arg, int32_t block);
+    void *arg;
+};
+
 struct window_pool {
     int n;      /* window blocks; 0: all layers keep all positions, and the rest is unused */
     int window; /* positions that a row sees, including its own */
     int most;   /* maximum number of blocks that contain these positions */
     int block_size;
     int n_free, n_idle;
-    int32_t *free;            /* [n] stack of n_free */
-    int32_t *owner;           /* [n] the block of each window block, or -1 */
-    struct window_link *link; /* [n + 1] */
-    int32_t *of;              /* [n_blocks] a block's window block, or -1 */
-    int32_t *watchers;        /* [n_blocks] holders whose window includes the block */
+    int32_t *free;                   /* [n] stack of n_free */
+    int32_t *owner;                  /* [n] the block of each window block, or -1 */
+    struct window_link *link;        /* [n + 1] */
+    int32_t *of;                     /* [n_blocks] a block's window block, or -1 */
+    int32_t *watchers;               /* [n_blocks] holders whose window includes the block */
+    struct window_observer observer; /* all NULL: none */
 };
 
 /* Allocates n window blocks for a pool of n_blocks; frees them. If n is 0, the other arguments are
@@ -53,9 +63,13 @@ static inline int window_pool_available(const struct window_pool *pool) {
     return pool->n > 0 ? pool->n_free + pool->n_idle : INT_MAX / 2;
 }
 
-/* Returns the first block that the row of position n sees. */
+/* Returns the first block that the row of position n sees through a window. */
+static inline int window_first_seen(int window, int block_size, int n) {
+    return n >= window ? (n - window + 1) / block_size : 0;
+}
+
 static inline int window_pool_first_seen(const struct window_pool *pool, int n) {
-    return pool->n > 0 && n >= pool->window ? (n - pool->window + 1) / pool->block_size : 0;
+    return pool->n > 0 ? window_first_seen(pool->window, pool->block_size, n) : 0;
 }
 
 /* Does the block have a window block? Always true for an empty pool: the model has no windows. */
@@ -66,6 +80,9 @@ static inline bool window_pool_has(const struct window_pool *pool, int32_t block
 /* Returns how many of the first n blocks of a sequence can be used: the largest number after which
  * a row finds the window blocks of all that it sees. Those of the first n_own count as found. */
 int window_pool_usable(const struct window_pool *pool, const int32_t *block, int n, int n_own);
+
+/* Adds the observer. The pool must have window blocks and no observer. */
+void window_pool_observe(struct window_pool *pool, const struct window_observer *observer);
 
 /* Assigns a window block to a block without one, with one watcher. A window block must be
  * available. */

@@ -74,9 +74,9 @@ struct generation {
     int share;    /* whose request it is: an index of scheduler_config.share_weights */
     /* prefixes are shared only if the salts are equal; 0 is the common one */
     uint64_t cache_salt[2];
-    /* Blocks of the prompt that were read from the store of scheduler_config, or NULL. The
+    /* Parts of the prompt that were read from the store of scheduler_config, or NULL. The
      * scheduler frees them, and sets this to NULL, when it takes the generation. */
-    struct restored_blocks *restored;
+    struct restored_prefix *restored;
     /* The number of the adapter that its rows use, 0: the base model. Set by
      * generation_use_adapter */
     int adapter;

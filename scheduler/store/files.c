@@ -12,31 +12,32 @@
 /* Nothing is written for this time after a write has failed. */
 #define RETRY_NS (60 * 1000000000ull)
 
-static void write_failed(struct prefix_store *store) {
+static void write_failed(struct prefix_store *store, struct part_store *of) {
     log_line(LOG_WARNING, "prefix store: %s cannot be written: %s; trying again in a minute",
              store->place, strerror(errno));
     store->failed_ns = now_ns();
-    store->writing = -1;
+    of->writing = -1;
     store_count_error(store);
     store_count_drop(store, DROP_UNAVAILABLE);
 }
 
-/* Makes sure that another record fits into the segment that is being written. */
-static bool prepare_segment(struct prefix_store *store) {
-    int64_t record = (int64_t)store->record_bytes;
-    bool starts = store->writing < 0 || store->write_at + record > store->segment_bytes;
+/* Makes sure that another record fits into the segment of the part that is being written. */
+static bool prepare_segment(struct prefix_store *store, enum cache_part part) {
+    struct part_store *of = &store->part[part];
+    int64_t record = (int64_t)of->record_bytes;
+    bool starts = of->writing < 0 || of->write_at + record > of->segment_bytes;
     pthread_mutex_lock(&store->mutex);
-    if (starts) store->writing = -1;
+    if (starts) of->writing = -1;
     bool fits = segments_make_room(store, record + (starts ? SEGMENT_HEAD : 0));
     pthread_mutex_unlock(&store->mutex);
     segments_unlink(store);
     if (!fits) store_count_drop(store, DROP_UNAVAILABLE);
     if (!fits) return false;
     if (!starts) return true;
-    store->writing = store_segment_create(store);
-    store->write_at = SEGMENT_HEAD;
-    if (store->writing < 0) write_failed(store);
-    return store->writing >= 0;
+    of->writing = store_segment_create(store, part);
+    of->write_at = SEGMENT_HEAD;
+    if (of->writing < 0) write_failed(store, of);
+    return of->writing >= 0;
 }
 
 /* Writes all bytes. A short write is tried again: the next one gives the reason. */
@@ -52,109 +53,105 @@ static bool write_all(int fd, const uint8_t *data, size_t length, off_t at) {
     return true;
 }
 
-static void files_write(struct prefix_store *store, uint64_t slot) {
-    uint8_t *record = store->queue + slot * store->record_bytes;
-    const struct record_head *head = slot_head(store, slot);
+static void files_write(struct prefix_store *store, enum cache_part part, uint64_t slot) {
+    struct part_store *of = &store->part[part];
+    uint8_t *record = of->queue + slot * of->record_bytes;
     if (store->failed_ns && now_ns() - store->failed_ns > RETRY_NS) store->failed_ns = 0;
     if (store->failed_ns) store_count_drop(store, DROP_UNAVAILABLE);
-    if (store->failed_ns || !prepare_segment(store)) return;
-    struct segment *segment = &store->segment[store->writing];
+    if (store->failed_ns || !prepare_segment(store, part)) return;
+    struct segment *segment = &store->segment[of->writing];
     record_seal(store, record);
-    if (!write_all(segment->fd, record, store->record_bytes, store->write_at)) {
-        write_failed(store);
+    if (!write_all(segment->fd, record, of->record_bytes, of->write_at)) {
+        write_failed(store, of);
         return;
     }
-    int number = (int)((store->write_at - SEGMENT_HEAD) / (int64_t)store->record_bytes);
+    int number = (int)((of->write_at - SEGMENT_HEAD) / (int64_t)of->record_bytes);
     pthread_mutex_lock(&store->mutex);
-    index_add(store, head->hash, store->writing, number, !store->evicted[slot]);
-    segment->bytes += (int64_t)store->record_bytes;
-    store->bytes += (int64_t)store->record_bytes;
-    store_count_written(store);
+    index_set_stored(store, part, slot_head(of, slot)->hash, of->writing, number);
+    segment->bytes += (int64_t)of->record_bytes;
+    store->bytes += (int64_t)of->record_bytes;
+    store_count_written(store, part);
     pthread_mutex_unlock(&store->mutex);
-    store->write_at += (int64_t)store->record_bytes;
+    of->write_at += (int64_t)of->record_bytes;
 }
 
 /* ---- reading: workers ------------------------------------------------------------------------ */
 
-/* A record of a prompt's block, in use. */
-struct wanted {
-    struct block_hash hash, parent;
+static bool files_find(struct prefix_store *store, struct prefix_read *read) {
+    pthread_mutex_lock(&store->mutex);
+    for (int i = 0; i < read->n_blocks; i++)
+        for (enum cache_part part = 0; part < N_CACHE_PARTS; part++)
+            if (store_index_find(store, part, read->hash[i + 1]))
+                read->flags[i].stored |= (uint8_t)(1 << part);
+    pthread_mutex_unlock(&store->mutex);
+    return true;
+}
+
+/* A record, in use. */
+struct record_place {
     int segment, record, fd;
 };
 
-/* Finds the stored blocks of a prompt from the first that the pool does not know. Takes the files
- * into use. Returns their number. */
-static int find_wanted(struct prefix_store *store, const int32_t *tokens, int n_blocks,
-                       struct wanted *wanted, int *first) {
-    struct block_hash parent = {0};
-    int size = store->config.block_size, n = 0;
+/* Takes the file of a record into use. Returns false if the record is gone. */
+static bool use_record(struct prefix_store *store, enum cache_part part, struct block_hash hash,
+                       struct record_place *place) {
+    *place = (struct record_place){.fd = -1};
     pthread_mutex_lock(&store->mutex);
-    for (int i = 0; i < n_blocks; i++) {
-        struct block_hash hash = prefix_hash(parent, tokens + i * size, size);
-        const struct stored_block *block = store_index_find(store, hash);
-        if (!block) break;
-        bool skips = n == 0 && block->is_known;
-        if (skips) *first = i + 1;
-        int fd = skips ? -1 : segment_use(store, block->segment);
-        if (!skips && fd < 0) break;
-        if (!skips) wanted[n++] = (struct wanted){hash, parent, block->segment, block->record, fd};
-        parent = hash;
-    }
+    const struct stored_part *stored = store_index_find(store, part, hash);
+    if (stored)
+        *place = (struct record_place){stored->segment, stored->record,
+                                       segment_use(store, stored->segment)};
     pthread_mutex_unlock(&store->mutex);
-    return n;
+    return place->fd >= 0;
 }
 
-/* Reads one record and appends its content. */
-static bool read_block(struct prefix_store *store, const struct wanted *wanted,
-                       const int32_t *tokens, uint8_t *record, struct restored_blocks *blocks) {
-    off_t at = SEGMENT_HEAD + (off_t)wanted->record * (off_t)store->record_bytes;
-    size_t bytes = store->record_bytes;
-    bool whole = pread(wanted->fd, record, bytes, at) == (ssize_t)bytes &&
-                 stored_record_is(store, record, wanted->hash, wanted->parent, tokens);
-    if (whole) {
-        restored_blocks_add(blocks, record);
-        return true;
-    }
+/* Ends the use. A record that is not whole is not read again. */
+static void unuse_record(struct prefix_store *store, enum cache_part part, struct block_hash hash,
+                         const struct record_place *place, bool whole) {
     pthread_mutex_lock(&store->mutex);
-    struct stored_block *block = store_index_find(store, wanted->hash);
-    if (block) block->record = -1;
-    store->stats.dropped[DROP_DAMAGED]++;
+    segment_unuse(store, place->segment);
+    const struct stored_part *stored = store_index_find(store, part, hash);
+    bool is_it = stored && stored->segment == place->segment && stored->record == place->record;
+    if (!whole && is_it) index_set_stored(store, part, hash, place->segment, -1);
+    store->stats.dropped[DROP_DAMAGED] += !whole;
     pthread_mutex_unlock(&store->mutex);
-    return false;
 }
 
-static void read_wanted(struct prefix_store *store, const struct wanted *wanted, int n,
-                        const int32_t *tokens, struct restored_blocks *blocks) {
+/* Reads the record of the next wanted part, and appends its content if it is whole. */
+static bool read_next(struct prefix_store *store, const struct prefix_read *read, uint8_t *record,
+                      struct restored_prefix *prefix) {
+    int i = prefix->n_parts;
+    const struct wanted_part *wanted = &read->wanted[i];
+    struct block_hash hash = read->hash[wanted->block + 1];
+    struct record_place place;
+    size_t bytes = store->part[wanted->part].record_bytes;
+    if (!use_record(store, wanted->part, hash, &place)) return false;
+    off_t at = SEGMENT_HEAD + (off_t)place.record * (off_t)bytes;
+    bool whole = pread(place.fd, record, bytes, at) == (ssize_t)bytes &&
+                 stored_record_is(store, read, i, record);
+    if (whole) restored_prefix_add(prefix, read, record);
+    unuse_record(store, wanted->part, hash, &place, whole);
+    return whole;
+}
+
+static void files_get(struct prefix_store *store, struct prefix_read *read,
+                      struct restored_prefix *prefix) {
     uint64_t began = now_ns();
-    uint8_t *record = mem_try_alloc(store->record_bytes);
-    int size = store->config.block_size;
-    for (int i = 0; record && i < n; i++)
-        if (!read_block(store, &wanted[i], tokens + (blocks->first + i) * size, record, blocks))
-            break;
-    mem_free(record);
-    if (blocks->n > 0) store_count_read(store, blocks->n, now_ns() - began);
-}
-
-static struct restored_blocks *files_read(struct prefix_store *store, const int32_t *tokens,
-                                          int n_blocks, double ns_per_token) {
-    struct wanted *wanted = mem_try_calloc((size_t)n_blocks, sizeof *wanted);
-    struct restored_blocks *blocks = NULL;
-    int first = 0;
-    if (!wanted) return NULL;
-    int n = find_wanted(store, tokens, n_blocks, wanted, &first);
-    if (n > 0 && !store_is_slow(store, n, ns_per_token))
-        blocks = restored_blocks_new(store, first, n);
-    if (blocks) {
-        read_wanted(store, wanted, n, tokens, blocks);
-        blocks = restored_blocks_end(blocks, n);
+    size_t largest = 0, bytes = 0;
+    for (int i = 0; i < read->n_wanted; i++) {
+        size_t of_part = store->part[read->wanted[i].part].record_bytes;
+        largest = of_part > largest ? of_part : largest;
     }
-    pthread_mutex_lock(&store->mutex);
-    for (int i = 0; i < n; i++) segment_unuse(store, wanted[i].segment);
-    store->stats.n_misses += (uint64_t)(n_blocks - first - (blocks ? blocks->n : 0));
-    pthread_mutex_unlock(&store->mutex);
-    mem_free(wanted);
-    return blocks;
+    uint8_t *record = mem_try_alloc(largest);
+    while (record && prefix->n_parts < read->n_wanted && read_next(store, read, record, prefix))
+        bytes += store->part[read->wanted[prefix->n_parts - 1].part].record_bytes;
+    mem_free(record);
+    assert(prefix->n_parts <= read->n_wanted);
+    if (bytes > 0) store_count_read(store, bytes, now_ns() - began);
 }
 
-const struct store_backend store_in_files = {
-    .open = segments_scan, .close = segments_close, .write = files_write, .read = files_read};
+const struct store_backend store_in_files = {.open = segments_scan,
+                                             .close = segments_close,
+                                             .write = files_write,
+                                             .find = files_find,
+                                             .get = files_get};

@@ -1,12 +1,20 @@
-/* scheduler/store: blocks of the prefix cache outside the process, so that a restarted server and
+/* scheduler/store: prefixes of the prefix cache outside the process, so that a restarted server and
  * other machines have them.
  *
- * DESIGN. A record is a block with its key. Records are in files (files.c) or in a server that
- * speaks Redis's protocol (redis.c); struct store_backend is the common interface.
+ * DESIGN. A record is a part of a block with its key: the block, its window block, or the state of
+ * the recurrent layers after it (enum cache_part). Records are in files (files.c) or in a server
+ * that speaks Redis's protocol (redis.c); struct store_backend is the common interface.
  *
- *     engine thread   a block is known: copied to a slot -> queue -> writer thread: record, index
- *     worker          a prompt's blocks: index or server -> records, checked -> restored_blocks
- *     engine thread   restored_blocks -> blocks of the pool that are known and cached
+ *     blocks          [b0][b1][b2][b3][b4][b5]   a sequence that starts after b5 needs all of them,
+ *     window blocks    -   -   -  [w3][w4][w5]   the window blocks that its first row sees,
+ *     state                              [s5]    and the state there, as far as the model has these
+ *
+ *     engine thread   a part is known: copied to a slot -> queue -> writer thread: record, index
+ *     worker          a prompt's parts: index or server -> records, checked -> restored_prefix
+ *     engine thread   restored_prefix -> blocks of the pool and checkpoints, known and cached
+ *
+ * A worker chooses the longest beginning of the prompt all of whose parts are known or stored
+ * (want.c), and reads the parts that are not known.
  *
  * The engine thread never waits for a file or a server: if the queue is full, the block is not
  * written. A record is used only if the checksum of all its bytes, its key and its tokens agree;
@@ -14,13 +22,13 @@
  * hash of build, model, arithmetic and block size: records with another one are not read. Prefixes
  * with a salt are private and are not written.
  *
- * Files: a folder has segments of records of one size. The index has all records and is built from
- * their heads at the start. Processes may share a folder: each writes segments of its own, and
- * reads those that it found at its start. If the segments exceed the limit, the oldest one of any
- * process is removed. A killed process leaves whole records and at most one part of a
- * record, which is not read.
+ * Files: a folder has segments. A segment has the records of one part, which have one size. The
+ * index has all records and is built from their heads at the start. Processes may share a folder:
+ * each writes segments of its own, and reads those that it found at its start. If the segments
+ * exceed the limit, the oldest one of any process is removed. A killed process leaves whole records
+ * and at most one that is cut, which is not read.
  *
- * Redis: each record is a value. The index has the blocks that the pool knows and those that this
+ * Redis: each record is a value. The index has the parts that the pool knows and those that this
  * process has written or read; the server is asked for the others. The writer thread makes all
  * connections. A worker uses one until its deadline, and without one it reads nothing. After an
  * error nothing is sent for a time that grows with each further error.
@@ -41,7 +49,9 @@ struct prefix_store_config {
     uint64_t identity[2];
     int n_blocks; /* of the pool */
     int block_size;
-    size_t block_bytes; /* content of a block */
+    int window; /* positions that a row sees in layers with window blocks */
+    /* content of each part; 0 for a window block or a state: the model has no such parts */
+    size_t part_bytes[N_CACHE_PARTS];
 };
 
 /* Why a record was not written, or not used. */
@@ -55,21 +65,30 @@ enum store_drop {
 /* Counters of a store; they never decrease, except the last three. */
 struct prefix_store_stats {
     uint64_t n_hits, n_misses; /* blocks of prompts that were read, and that were not */
-    uint64_t n_written;        /* blocks */
+    uint64_t n_written;        /* records */
     uint64_t bytes_read, bytes_written;
     uint64_t dropped[N_STORE_DROPS]; /* records */
     uint64_t n_errors;               /* failed operations of disk or server */
-    int n_blocks;                    /* in the index */
+    int n_records;                   /* that are known to be stored */
     int64_t n_bytes;                 /* of all segments; 0 with Redis */
     bool is_up;                      /* the last operation did not fail */
 };
 
-/* Blocks first..first+n-1 of a prompt, read from a store. */
-struct restored_blocks {
+/* A part that was read from a store. */
+struct restored_part {
+    enum cache_part part;
+    int block;              /* of the prompt */
+    const uint8_t *content; /* [part_bytes[part]] */
+};
+
+/* The parts that the pool lacks for the first n_blocks blocks of a prompt: first the blocks in
+ * order, then the window blocks in order, then the state. */
+struct restored_prefix {
     struct prefix_store *store;
-    int first, n;
-    size_t block_bytes;
-    uint8_t *data; /* [n][block_bytes] */
+    int n_blocks, n_parts;
+    struct restored_part *part; /* [n_parts] */
+    size_t bytes, filled;       /* of the content: planned, and read */
+    uint8_t *data;              /* [bytes] */
 };
 
 /* Opens the folder or connects to the server, and starts the writer. Fails with STATUS_SYSTEM if
@@ -79,7 +98,7 @@ enum status prefix_store_open(struct prefix_store **store, const struct prefix_s
                               struct err *err);
 
 /* Writes the queued blocks, to Redis for two seconds at most, and frees the store. NULL is allowed.
- * All restored_blocks must be free. */
+ * All restored_prefix must be free. */
 void prefix_store_close(struct prefix_store *store);
 
 void prefix_store_stats(struct prefix_store *store,
@@ -93,25 +112,27 @@ const char *prefix_store_name(const struct prefix_store *store);
 
 /* ---- engine thread -------------------------------------------------------------------------- */
 
-/* Notes that the pool knows the block from now on, or no longer. */
-void prefix_store_note(struct prefix_store *store, struct block_hash hash, bool is_known);
+/* Notes that the pool has the part of a block from now on, or no longer. */
+void prefix_store_note(struct prefix_store *store, enum cache_part part, struct block_hash hash,
+                       bool is_known);
 
-/* Returns memory for the content of a block that shall be written, [block_bytes], or NULL if the
- * store has it or the queue is full. The caller fills it and calls prefix_store_put. */
-void *prefix_store_reserve(struct prefix_store *store, struct block_hash hash,
+/* Returns memory for the content of a part that shall be written, [part_bytes[part]], or NULL if
+ * the store has it or the queue is full. `tokens` and `parent` are those of its block. The caller
+ * fills it and calls prefix_store_put. */
+void *prefix_store_reserve(struct prefix_store *store, enum cache_part part, struct block_hash hash,
                            struct block_hash parent, const int32_t *tokens);
-void prefix_store_put(struct prefix_store *store);
+void prefix_store_put(struct prefix_store *store, enum cache_part part);
 
 /* ---- workers -------------------------------------------------------------------------------- */
 
-/* Reads the stored blocks of a prompt that the pool does not know, up to the first that is not
- * stored. Returns NULL if there are none, if memory is short, or if computing them takes less time
- * than reading: `ns_per_token` is the measured time of a computed token, 0 if not known. Waits for
- * the files, or for the server up to a deadline. */
-struct restored_blocks *prefix_store_read(struct prefix_store *store, const int32_t *tokens,
+/* Reads the stored parts of a prompt that the pool does not know, for the longest beginning after
+ * which a sequence can start. Returns NULL if the pool can start after as many blocks, if memory is
+ * short, or if computing takes less time than reading: `ns_per_token` is the measured time of a
+ * computed token, 0 if not known. Waits for the files, or for the server up to a deadline. */
+struct restored_prefix *prefix_store_read(struct prefix_store *store, const int32_t *tokens,
                                           int n_tokens, double ns_per_token);
 
-/* Frees blocks that were read; NULL is allowed. Any thread. */
-void restored_blocks_free(struct restored_blocks *blocks);
+/* Frees what was read; NULL is allowed. Any thread. */
+void restored_prefix_free(struct restored_prefix *prefix);
 
 #endif

@@ -1,14 +1,15 @@
 /* Records in a server that speaks Redis's protocol.
  *
- * DESIGN. The value of a block is the head of a segment and a record, so the same checks hold as in
- * files. Its key is penstock:IDENTITY:HASH, in hexadecimal digits.
+ * DESIGN. The value of a part is the head of a segment and a record, so the same checks hold as in
+ * files. Its key is penstock:IDENTITY:HASH, in hexadecimal digits: the hash of the head, which has
+ * the part, and that of the block.
  *
  *     writer thread   connects: one link for itself and one for each worker; SET
- *     worker          takes a free link -> EXISTS for all blocks -> GET for the stored ones
+ *     worker          takes a free link -> EXISTS for all parts -> GET for the wanted ones
  *
  * Workers never connect, because a query of the name service cannot be limited. A worker without a
  * link wakes the writer thread and reads nothing. A read ends at the latest when computing would
- * have ended: the blocks up to then are used. After an error all links are closed after their use
+ * have ended: the parts up to then are used. After an error all links are closed after their use
  * and nothing is sent for `rest_ns`, which doubles up to MAX_REST_NS; a record that is read or
  * written sets it back. A server that refuses to write, because its memory is full, is still read.
  */
@@ -17,6 +18,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "scheduler/kv/window_pool.h"
 #include "scheduler/store/internal.h"
 #include "scheduler/store/redis_link.h"
 
@@ -30,10 +32,16 @@
 enum { CONNECT_MS = 1000, WRITE_MS = 2000, N_READERS = 4, MAX_GETS = 16, KEY_TEXT = 96 };
 enum { GETS_BYTES = 4 << 20 }; /* the replies that a link has asked for at a time */
 
-struct redis_store {
-    struct redis_address address;
+/* The values of a part. */
+struct redis_part {
     struct segment_head head; /* before each record */
     char prefix[48];          /* of all keys */
+    size_t value_bytes;
+};
+
+struct redis_store {
+    struct redis_address address;
+    struct redis_part part[N_CACHE_PARTS]; /* of the used parts */
     /* guarded by the store's mutex: */
     struct redis_link reader[N_READERS];
     uint64_t rest_ns, rests_until_ns; /* rest_ns 0: all is well */
@@ -41,10 +49,11 @@ struct redis_store {
     bool is_wanted;                   /* a worker lacked a link */
     /* writer thread: */
     struct redis_link writer;
-    uint8_t *value;            /* [value_bytes] */
+    uint8_t *value;            /* [largest_bytes] */
     uint64_t refused_until_ns; /* the server has refused a record: none is sent until then */
     uint64_t close_ends_ns;    /* 0: not closing */
-    size_t value_bytes;
+    size_t largest_bytes;      /* of a value of any part */
+    size_t most_bytes;         /* of the replies that a link has asked for */
 };
 
 /* ---- failing and resting --------------------------------------------------------------------- */
@@ -104,7 +113,7 @@ static bool link_renew(struct prefix_store *store, struct redis_link *link) {
     if (link->context && link->generation == generation) return true;
     redis_link_close(link);
     link->generation = generation;
-    link->max_bytes = MAX_GETS * store->redis->value_bytes;
+    link->max_bytes = store->redis->most_bytes;
     if (redis_link_open(link, &store->redis->address, CONNECT_MS)) return true;
     redis_failed(store, link);
     return false;
@@ -156,9 +165,14 @@ static struct redis_link *take_link(struct prefix_store *store) {
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-static void make_prefix(struct redis_store *redis) {
-    const XXH128_hash_t all = XXH3_128bits(&redis->head, sizeof redis->head);
-    snprintf(redis->prefix, sizeof redis->prefix,
+static void set_redis_part(struct prefix_store *store, enum cache_part part) {
+    struct redis_store *redis = store->redis;
+    struct redis_part *of = &redis->part[part];
+    of->head = store_segment_head(store, part);
+    of->value_bytes = sizeof of->head + store->part[part].record_bytes;
+    if (of->value_bytes > redis->largest_bytes) redis->largest_bytes = of->value_bytes;
+    const XXH128_hash_t all = XXH3_128bits(&of->head, sizeof of->head);
+    snprintf(of->prefix, sizeof of->prefix,
              "penstock:%016llx%016llx:", (unsigned long long)all.high64,
              (unsigned long long)all.low64);
 }
@@ -169,11 +183,13 @@ static enum status redis_open(struct prefix_store *store, struct err *err) {
     if (redis_address_parse(&address, store->place, err)) return err->status;
     struct redis_store *redis = mem_calloc(1, sizeof *redis);
     redis->address = address;
-    redis->head = store_segment_head(store);
-    redis->value_bytes = sizeof redis->head + store->record_bytes;
-    redis->value = mem_alloc(redis->value_bytes);
-    make_prefix(redis);
     store->redis = redis;
+    for (enum cache_part part = 0; part < N_CACHE_PARTS; part++)
+        if (store->part[part].is_used) set_redis_part(store, part);
+    redis->value = mem_alloc(redis->largest_bytes);
+    redis->most_bytes = MAX_GETS * redis->largest_bytes;
+    if (redis->most_bytes > GETS_BYTES + redis->largest_bytes)
+        redis->most_bytes = GETS_BYTES + redis->largest_bytes;
     redis_address_show(&address, &name);
     mem_free(store->place);
     store->place = mem_strdup(name.data);
@@ -196,17 +212,19 @@ static void redis_close(struct prefix_store *store) {
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-static int write_key(const struct redis_store *redis, struct block_hash hash, char out[KEY_TEXT]) {
-    return snprintf(out, KEY_TEXT, "%s%016llx%016llx", redis->prefix, (unsigned long long)hash.high,
+static int write_key(const struct redis_part *of, struct block_hash hash, char out[KEY_TEXT]) {
+    return snprintf(out, KEY_TEXT, "%s%016llx%016llx", of->prefix, (unsigned long long)hash.high,
                     (unsigned long long)hash.low);
 }
 
-static bool add_command(struct prefix_store *store, struct redis_link *link, const char *name,
-                        struct block_hash hash) {
+/* Adds a command about a part of a block of a read. */
+static bool add_command(const struct prefix_store *store, const struct prefix_read *read,
+                        const char *name, const struct wanted_part *about) {
     char key[KEY_TEXT];
-    size_t length[2] = {strlen(name), (size_t)write_key(store->redis, hash, key)};
+    const struct redis_part *of = &store->redis->part[about->part];
+    size_t length[2] = {strlen(name), (size_t)write_key(of, read->hash[about->block + 1], key)};
     const char *argument[2] = {name, key};
-    return redis_link_add(link, 2, argument, length);
+    return redis_link_add(read->link, 2, argument, length);
 }
 
 /* The server has refused a record: its memory is full, or it may not be written. */
@@ -217,14 +235,17 @@ static void redis_refused(struct prefix_store *store, const char *why) {
     store_count_error(store);
 }
 
-/* Sends SET with the record of a slot. */
-static bool set_record(struct prefix_store *store, struct block_hash hash, const uint8_t *record) {
+/* Sends SET with a record. */
+static bool set_record(struct prefix_store *store, enum cache_part part, const uint8_t *record) {
     struct redis_store *redis = store->redis;
+    const struct redis_part *of = &redis->part[part];
+    const struct record_head *head = (const struct record_head *)(const void *)record;
     char key[KEY_TEXT];
-    size_t length[3] = {3, (size_t)write_key(redis, hash, key), redis->value_bytes};
+    size_t length[3] = {3, (size_t)write_key(of, head->hash, key), of->value_bytes};
     const char *argument[3] = {"SET", key, (const char *)redis->value};
-    memcpy(redis->value, &redis->head, sizeof redis->head);
-    memcpy(redis->value + sizeof redis->head, record, store->record_bytes);
+    assert(of->value_bytes <= redis->largest_bytes);
+    memcpy(redis->value, &of->head, sizeof of->head);
+    memcpy(redis->value + sizeof of->head, record, store->part[part].record_bytes);
     redisReply *reply = NULL;
     if (redis_link_add(&redis->writer, 3, argument, length))
         reply = redis_link_reply(&redis->writer, now_ns() + WRITE_MS * MS);
@@ -244,15 +265,15 @@ static bool closes_too_late(struct prefix_store *store) {
     return now_ns() >= redis->close_ends_ns;
 }
 
-static void redis_write(struct prefix_store *store, uint64_t slot) {
+static void redis_write(struct prefix_store *store, enum cache_part part, uint64_t slot) {
     struct redis_store *redis = store->redis;
-    uint8_t *record = store->queue + slot * store->record_bytes;
-    const struct block_hash hash = slot_head(store, slot)->hash;
+    struct part_store *of = &store->part[part];
+    uint8_t *record = of->queue + slot * of->record_bytes;
     bool ok = redis->writer.context && now_ns() >= redis->refused_until_ns && !redis_rests(store) &&
               !closes_too_late(store);
     if (ok) {
         record_seal(store, record);
-        ok = set_record(store, hash, record);
+        ok = set_record(store, part, record);
     }
     if (!ok) {
         store_count_drop(store, DROP_UNAVAILABLE);
@@ -260,155 +281,153 @@ static void redis_write(struct prefix_store *store, uint64_t slot) {
     }
     redis_works(store);
     pthread_mutex_lock(&store->mutex);
-    index_set_stored(store, hash, true);
-    store_count_written(store);
+    index_set_stored(store, part, slot_head(of, slot)->hash, 0, 0);
+    store_count_written(store, part);
     pthread_mutex_unlock(&store->mutex);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* The blocks of a prompt that a worker reads. */
-struct redis_read {
-    struct prefix_store *store;
-    struct redis_link *link;
-    const int32_t *tokens;
-    struct block_hash *hash; /* [n + 1] the first is the parent of the others */
-    int first, n;            /* n blocks that the pool does not know, from `first` */
-    uint64_t deadline_ns;
-    bool failed; /* the link */
-};
-
-/* Finds the first block that the pool does not know. */
-static void find_first(struct redis_read *read, int n_blocks) {
-    struct prefix_store *store = read->store;
-    struct block_hash parent = {0};
-    int size = store->config.block_size;
-    bool known = true;
-    read->first = n_blocks;
-    pthread_mutex_lock(&store->mutex);
-    for (int i = 0; i < n_blocks; i++) {
-        struct block_hash hash = prefix_hash(parent, read->tokens + i * size, size);
-        if (known && !index_is_known(store, hash)) {
-            known = false;
-            read->first = i;
-            read->hash[0] = parent;
-        }
-        if (!known) read->hash[++read->n] = hash;
-        parent = hash;
-    }
-    pthread_mutex_unlock(&store->mutex);
-    assert(read->first + read->n == n_blocks);
+/* Sets read->wanted to the parts to ask for: those that the pool does not know, and that a sequence
+ * which starts after more than known_end blocks may need. */
+static void choose_asked(const struct prefix_store *store, struct prefix_read *read) {
+    const struct prefix_store_config *config = &store->config;
+    int first[N_CACHE_PARTS] = {[PART_STATE] = read->known_end};
+    if (store->part[PART_WINDOW].is_used)
+        first[PART_WINDOW] = window_first_seen(config->window, config->block_size,
+                                               (read->known_end + 1) * config->block_size);
+    read->n_wanted = 0;
+    for (int i = 0; i < read->n_blocks; i++)
+        for (enum cache_part part = 0; part < N_CACHE_PARTS; part++)
+            if (store->part[part].is_used && i >= first[part] &&
+                !part_is_in(read->flags[i].known, part))
+                read->wanted[read->n_wanted++] = (struct wanted_part){part, i};
+    assert(read->n_wanted <= N_CACHE_PARTS * read->n_blocks);
 }
 
-/* Returns the number of the first blocks that the server has. */
-static int ask_stored(struct redis_read *read) {
-    struct prefix_store *store = read->store;
+/* Notes the answer about a part. */
+static void note_answer(struct prefix_store *store, struct prefix_read *read,
+                        const struct wanted_part *asked, const redisReply *reply) {
+    bool is_stored = reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
+    if (is_stored) {
+        read->flags[asked->block].stored |= (uint8_t)(1 << asked->part);
+        return;
+    }
+    pthread_mutex_lock(&store->mutex);
+    index_set_stored(store, asked->part, read->hash[asked->block + 1], 0, -1);
+    pthread_mutex_unlock(&store->mutex);
+}
+
+/* Asks which of the parts the server has. */
+static void ask_stored(struct prefix_store *store, struct prefix_read *read) {
     uint64_t began = now_ns();
-    int n_stored = 0;
-    for (int i = 1; !read->failed && i <= read->n; i++)
-        read->failed = !add_command(store, read->link, "EXISTS", read->hash[i]);
-    for (int i = 0; !read->failed && i < read->n; i++) {
+    choose_asked(store, read);
+    for (int i = 0; !read->failed && i < read->n_wanted; i++)
+        read->failed = !add_command(store, read, "EXISTS", &read->wanted[i]);
+    for (int i = 0; !read->failed && i < read->n_wanted; i++) {
         redisReply *reply = redis_link_reply(read->link, read->deadline_ns);
         read->failed = !reply;
         if (!reply) break;
-        if (n_stored == i && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1) n_stored++;
+        note_answer(store, read, &read->wanted[i], reply);
         freeReplyObject(reply);
     }
-    if (read->failed) return 0;
+    if (read->failed) return;
     double ns = (double)(now_ns() - began);
     pthread_mutex_lock(&store->mutex);
     store->ask_ns = store->ask_ns > 0 ? 0.75 * store->ask_ns + 0.25 * ns : ns;
-    for (int i = n_stored; i < read->n; i++) index_set_stored(store, read->hash[i + 1], false);
     pthread_mutex_unlock(&store->mutex);
-    return n_stored;
 }
 
-/* Appends the block of a reply. Another value than the block's is a miss and is written again. */
-static bool use_reply(struct redis_read *read, const redisReply *reply,
-                      struct restored_blocks *blocks) {
-    struct prefix_store *store = read->store;
-    const struct redis_store *redis = store->redis;
-    int i = blocks->n, size = store->config.block_size;
+/* Computing the blocks of the prompt takes as long; so long may a read take. */
+static uint64_t read_limit_ns(const struct prefix_store *store, const struct prefix_read *read) {
+    double tokens = (double)(read->n_blocks - read->known_end) * store->config.block_size;
+    double limit_ns = read->ns_per_token * tokens;
+    if (limit_ns <= 0 || limit_ns > (double)MAX_READ_NS) limit_ns = (double)MAX_READ_NS;
+    return limit_ns < (double)MIN_READ_NS ? MIN_READ_NS : (uint64_t)limit_ns;
+}
+
+static void redis_end(struct prefix_store *store, struct prefix_read *read) {
+    if (read->failed) redis_failed(store, read->link);
+    give_link(store, read->link);
+}
+
+static bool redis_find(struct prefix_store *store, struct prefix_read *read) {
+    read->link = take_link(store);
+    if (!read->link) return false;
+    read->deadline_ns = now_ns() + read_limit_ns(store, read);
+    ask_stored(store, read);
+    if (read->failed) redis_end(store, read);
+    return !read->failed;
+}
+
+/* Appends the part of a reply. Another value than the part's is a miss and is written again. */
+static bool use_reply(struct prefix_store *store, struct prefix_read *read, const redisReply *reply,
+                      struct restored_prefix *prefix) {
+    int i = prefix->n_parts;
+    const struct wanted_part *wanted = &read->wanted[i];
+    const struct redis_part *of = &store->redis->part[wanted->part];
     const uint8_t *value = (const uint8_t *)reply->str;
-    assert(i < read->n);
+    assert(i < read->n_wanted);
     bool is_value = reply->type == REDIS_REPLY_STRING;
-    bool whole = is_value && reply->len == redis->value_bytes &&
-                 memcmp(value, &redis->head, sizeof redis->head) == 0 &&
-                 stored_record_is(store, value + sizeof redis->head, read->hash[i + 1],
-                                  read->hash[i], read->tokens + (read->first + i) * size);
-    if (whole) restored_blocks_add(blocks, value + sizeof redis->head);
+    bool whole = is_value && reply->len == of->value_bytes &&
+                 memcmp(value, &of->head, sizeof of->head) == 0 &&
+                 stored_record_is(store, read, i, value + sizeof of->head);
+    if (whole) restored_prefix_add(prefix, read, value + sizeof of->head);
     pthread_mutex_lock(&store->mutex);
-    index_set_stored(store, read->hash[i + 1], whole);
+    index_set_stored(store, wanted->part, read->hash[wanted->block + 1], 0, whole ? 0 : -1);
     store->stats.dropped[DROP_DAMAGED] += is_value && !whole;
     pthread_mutex_unlock(&store->mutex);
     return whole;
 }
 
-/* Asks for the next n blocks and appends those before the first that is not usable. Returns true if
+/* Returns how many of the next wanted parts are asked for together. */
+static int parts_together(const struct prefix_store *store, const struct prefix_read *read,
+                          int from) {
+    size_t bytes = 0;
+    int n = 0;
+    for (; n < MAX_GETS && from + n < read->n_wanted; n++) {
+        bytes += store->redis->part[read->wanted[from + n].part].value_bytes;
+        if (n > 0 && bytes > GETS_BYTES) break;
+    }
+    return n;
+}
+
+/* Asks for the next n parts and appends those before the first that is not usable. Returns true if
  * all were appended. */
-static bool get_some(struct redis_read *read, struct restored_blocks *blocks, int n) {
-    int from = blocks->n;
+static bool get_some(struct prefix_store *store, struct prefix_read *read,
+                     struct restored_prefix *prefix, int n) {
+    int from = prefix->n_parts;
     bool ok = true;
-    for (int i = 1; !read->failed && i <= n; i++)
-        read->failed = !add_command(read->store, read->link, "GET", read->hash[from + i]);
+    for (int i = 0; !read->failed && i < n; i++)
+        read->failed = !add_command(store, read, "GET", &read->wanted[from + i]);
     for (int i = 0; !read->failed && i < n; i++) {
         redisReply *reply = redis_link_reply(read->link, read->deadline_ns);
         read->failed = !reply;
         if (!reply) break;
-        ok = ok && use_reply(read, reply, blocks);
+        ok = ok && use_reply(store, read, reply, prefix);
         freeReplyObject(reply);
     }
     return ok && !read->failed;
 }
 
-static void get_blocks(struct redis_read *read, struct restored_blocks *blocks, int n) {
-    struct prefix_store *store = read->store;
+static void redis_get(struct prefix_store *store, struct prefix_read *read,
+                      struct restored_prefix *prefix) {
     uint64_t began = now_ns();
-    size_t fit = GETS_BYTES / store->redis->value_bytes;
-    int each = fit < 1 ? 1 : fit > MAX_GETS ? MAX_GETS : (int)fit;
-    while (blocks->n < n && get_some(read, blocks, n - blocks->n < each ? n - blocks->n : each)) {
+    size_t bytes = 0;
+    while (prefix->n_parts < read->n_wanted &&
+           get_some(store, read, prefix, parts_together(store, read, prefix->n_parts))) {
     }
-    if (blocks->n > 0) store_count_read(store, blocks->n, now_ns() - began);
-    if (blocks->n > 0 && !read->failed) redis_works(store);
-}
-
-static struct restored_blocks *read_blocks(struct redis_read *read) {
-    struct prefix_store *store = read->store;
-    struct restored_blocks *blocks = NULL;
-    int n = ask_stored(read);
-    if (n > 0) blocks = restored_blocks_new(store, read->first, n);
-    if (blocks) {
-        get_blocks(read, blocks, n);
-        blocks = restored_blocks_end(blocks, n);
-    }
-    if (read->failed) redis_failed(store, read->link);
-    return blocks;
-}
-
-static struct restored_blocks *redis_read(struct prefix_store *store, const int32_t *tokens,
-                                          int n_blocks, double ns_per_token) {
-    struct redis_read read = {.store = store, .tokens = tokens};
-    struct restored_blocks *blocks = NULL;
-    read.hash = mem_try_calloc((size_t)n_blocks + 1, sizeof *read.hash);
-    if (!read.hash) return NULL;
-    find_first(&read, n_blocks);
-    double limit_ns = ns_per_token * (double)read.n * (double)store->config.block_size;
-    if (limit_ns <= 0 || limit_ns > (double)MAX_READ_NS) limit_ns = (double)MAX_READ_NS;
-    if (limit_ns < (double)MIN_READ_NS) limit_ns = (double)MIN_READ_NS;
-    if (read.n > 0 && !store_is_slow(store, read.n, ns_per_token)) read.link = take_link(store);
-    if (read.link) {
-        read.deadline_ns = now_ns() + (uint64_t)limit_ns;
-        blocks = read_blocks(&read);
-        give_link(store, read.link);
-    }
-    store_count_misses(store, read.n - (blocks ? blocks->n : 0));
-    mem_free(read.hash);
-    return blocks;
+    for (int i = 0; i < prefix->n_parts; i++)
+        bytes += store->part[prefix->part[i].part].record_bytes;
+    if (bytes > 0) store_count_read(store, bytes, now_ns() - began);
+    if (bytes > 0 && !read->failed) redis_works(store);
 }
 
 const struct store_backend store_in_redis = {.open = redis_open,
                                              .close = redis_close,
                                              .write = redis_write,
                                              .tend = redis_tend,
-                                             .read = redis_read,
-                                             .has_known = true};
+                                             .find = redis_find,
+                                             .get = redis_get,
+                                             .end = redis_end,
+                                             .forgets = true};

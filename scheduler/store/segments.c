@@ -19,12 +19,13 @@ static int64_t clock_ns(struct timespec at) {
     return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
 }
 
-struct segment_head store_segment_head(const struct prefix_store *store) {
+struct segment_head store_segment_head(const struct prefix_store *store, enum cache_part part) {
     struct segment_head head = {.magic = SEGMENT_MAGIC,
                                 .identity = {store->config.identity[0], store->config.identity[1]},
+                                .part = (uint64_t)part,
                                 .block_size = (uint64_t)store->config.block_size,
-                                .block_bytes = store->config.block_bytes,
-                                .record_bytes = store->record_bytes};
+                                .part_bytes = store->config.part_bytes[part],
+                                .record_bytes = store->part[part].record_bytes};
     head.sum = XXH3_64bits(&head, offsetof(struct segment_head, sum));
     return head;
 }
@@ -36,29 +37,40 @@ static void segment_path(const struct prefix_store *store, const char *name, str
 
 /* ---- reading the folder ---------------------------------------------------------------------- */
 
-/* Adds the records of a segment to the index. The first that is not whole ends it. */
-static void index_segment(struct prefix_store *store, int segment) {
+/* Adds the whole records of a segment to the index. */
+static void index_segment(struct prefix_store *store, int segment, enum cache_part part) {
     const struct segment *of = &store->segment[segment];
-    size_t bytes = sizeof(struct record_head) + (size_t)store->config.block_size * sizeof(int32_t);
+    size_t bytes = record_content_at(store), each = store->part[part].record_bytes;
     uint8_t *record = mem_alloc(bytes);
-    int64_t n = (of->bytes - SEGMENT_HEAD) / (int64_t)store->record_bytes;
+    int64_t n = (of->bytes - SEGMENT_HEAD) / (int64_t)each;
     for (int64_t i = 0; i < n && i < INT32_MAX; i++) {
-        off_t at = SEGMENT_HEAD + i * (off_t)store->record_bytes;
+        off_t at = SEGMENT_HEAD + i * (off_t)each;
         if (pread(of->fd, record, bytes, at) != (ssize_t)bytes) break;
-        if (!record_head_is_whole(store, record)) {
+        if (!record_head_is_whole(store, part, record)) {
             store->stats.dropped[DROP_DAMAGED]++;
             continue;
         }
         struct record_head head;
         memcpy(&head, record, sizeof head);
-        index_add(store, head.hash, segment, (int)i, false);
+        index_set_stored(store, part, head.hash, segment, (int)i);
     }
     mem_free(record);
 }
 
-/* Opens a segment. Its fd stays open if it has blocks of this server's identity. */
+/* Returns the part of a segment with this server's identity, or N_CACHE_PARTS. */
+static enum cache_part part_of_segment(const struct prefix_store *store, int fd) {
+    struct segment_head head;
+    enum cache_part part = PART_BLOCK;
+    if (pread(fd, &head, sizeof head, 0) != sizeof head) return N_CACHE_PARTS;
+    for (; part < N_CACHE_PARTS; part++) {
+        const struct segment_head own = store_segment_head(store, part);
+        if (store->part[part].is_used && memcmp(&head, &own, sizeof head) == 0) break;
+    }
+    return part;
+}
+
+/* Opens a segment. Its fd stays open if it has records of this server's identity. */
 static void scan_segment(struct prefix_store *store, const char *name) {
-    struct segment_head head, own = store_segment_head(store);
     struct buf path = {0};
     struct stat file;
     struct segment *segment = &store->segment[store->n_segments];
@@ -74,8 +86,9 @@ static void scan_segment(struct prefix_store *store, const char *name) {
     snprintf(segment->name, sizeof segment->name, "%s", name);
     store->bytes += segment->bytes;
     store->n_segments++;
-    if (pread(fd, &head, sizeof head, 0) == sizeof head && memcmp(&head, &own, sizeof head) == 0) {
-        index_segment(store, store->n_segments - 1);
+    enum cache_part part = part_of_segment(store, fd);
+    if (part < N_CACHE_PARTS) {
+        index_segment(store, store->n_segments - 1, part);
     } else {
         close(fd);
         segment->fd = -1;
@@ -98,7 +111,7 @@ enum status segments_scan(struct prefix_store *store, struct err *err) {
                        store->place, strerror(errno));
     for (struct dirent *entry; (entry = readdir(folder));) {
         if (!is_segment(entry->d_name)) continue;
-        if (store->n_segments == MAX_SEGMENTS - 1) break; /* one place is for writing */
+        if (store->n_segments == MAX_SEGMENTS - N_CACHE_PARTS) break; /* places for writing */
         scan_segment(store, entry->d_name);
     }
     closedir(folder);
@@ -107,9 +120,15 @@ enum status segments_scan(struct prefix_store *store, struct err *err) {
 
 /* ---- room ------------------------------------------------------------------------------------ */
 
+static bool is_being_written(const struct prefix_store *store, int i) {
+    for (enum cache_part part = 0; part < N_CACHE_PARTS; part++)
+        if (store->part[part].writing == i) return true;
+    return false;
+}
+
 static void segment_remove(struct prefix_store *store, int i) {
     struct segment *segment = &store->segment[i];
-    assert(!segment->removed && i != store->writing);
+    assert(!segment->removed && !is_being_written(store, i));
     store->bytes -= segment->bytes;
     segment->removed = true;
     index_drop_segment(store, i);
@@ -123,7 +142,7 @@ static int oldest_segment(const struct prefix_store *store) {
     int oldest = -1;
     for (int i = 0; i < store->n_segments; i++) {
         const struct segment *segment = &store->segment[i];
-        if (segment->removed || i == store->writing) continue;
+        if (segment->removed || is_being_written(store, i)) continue;
         if (oldest < 0 || segment->order < store->segment[oldest].order) oldest = i;
     }
     return oldest;
@@ -165,9 +184,9 @@ bool segments_make_room(struct prefix_store *store, int64_t more) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-int store_segment_create(struct prefix_store *store) {
+int store_segment_create(struct prefix_store *store, enum cache_part part) {
     struct timespec now;
-    struct segment_head head = store_segment_head(store);
+    struct segment_head head = store_segment_head(store, part);
     struct segment made = {0};
     struct buf path = {0};
     clock_gettime(CLOCK_REALTIME, &now);

@@ -5,75 +5,103 @@
 #include "config/config.h"
 #include "scheduler/store/internal.h"
 
-#define QUEUE_BYTES ((size_t)64 << 20)
-#define MAX_READING ((size_t)512 << 20) /* memory of all blocks that are read and not restored */
+#define QUEUE_BYTES ((size_t)64 << 20) /* of the queues of all parts, unless a record is large */
 enum { MIN_SLOTS = 4, MAX_SLOTS = 256, SEGMENTS_OF_LIMIT = 16 };
-enum { TRIES_AGAIN = 16 }; /* of so many reads that seem slow, one is measured */
+enum { MAX_RECORDS = 1 << 20 }; /* in the index of a folder: 128 MiB; others are not found */
+enum { TRIES_AGAIN = 16 };      /* of so many reads that seem slow, one is measured */
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static void set_sizes(struct prefix_store *store) {
-    int64_t record = (int64_t)store->record_bytes, limit = store->config.max_bytes;
-    int64_t segment = limit / SEGMENTS_OF_LIMIT;
+static void set_part(struct prefix_store *store, enum cache_part part) {
+    const struct prefix_store_config *config = &store->config;
+    struct part_store *of = &store->part[part];
+    of->is_used = part == PART_BLOCK || config->part_bytes[part] > 0;
+    of->writing = -1;
+    if (!of->is_used) return;
+    of->record_bytes = record_size(config->block_size, config->part_bytes[part]);
+    int64_t segment = config->max_bytes / SEGMENTS_OF_LIMIT, record = (int64_t)of->record_bytes;
     if (segment < SEGMENT_HEAD + record) segment = SEGMENT_HEAD + record;
     if (segment > (int64_t)1 << 30) segment = (int64_t)1 << 30;
-    store->segment_bytes = segment;
-    store->n_slots = QUEUE_BYTES / store->record_bytes;
-    if (store->n_slots < MIN_SLOTS) store->n_slots = MIN_SLOTS;
-    if (store->n_slots > MAX_SLOTS) store->n_slots = MAX_SLOTS;
+    of->segment_bytes = segment;
+    of->n_slots = QUEUE_BYTES / N_CACHE_PARTS / of->record_bytes;
+    if (of->n_slots < MIN_SLOTS) of->n_slots = MIN_SLOTS;
+    if (of->n_slots > MAX_SLOTS) of->n_slots = MAX_SLOTS;
 }
 
-/* Records are written by one thread, in the order of the queue. A record whose block is stored by
- * now is not written. */
-static void write_next(struct prefix_store *store, uint64_t tail) {
-    uint64_t slot = tail % store->n_slots;
+/* Records are written by one thread, those of a part in the order of its queue. A record that is
+ * stored by now is not written. */
+static void write_next(struct prefix_store *store, enum cache_part part) {
+    struct part_store *of = &store->part[part];
+    uint64_t tail = atomic_load(&of->tail), slot = tail % of->n_slots;
+    assert(tail != atomic_load(&of->head));
     pthread_mutex_lock(&store->mutex);
-    bool is_stored = store_index_find(store, slot_head(store, slot)->hash) != NULL;
+    bool is_stored = store_index_find(store, part, slot_head(of, slot)->hash) != NULL;
     pthread_mutex_unlock(&store->mutex);
-    if (!is_stored) store->backend->write(store, slot);
-    atomic_store(&store->tail, tail + 1);
+    if (!is_stored) store->backend->write(store, part, slot);
+    atomic_store(&of->tail, tail + 1);
 }
 
 static void *writer_thread(void *arg) {
     struct prefix_store *store = arg;
     for (;;) {
         while (sem_wait(&store->filled) != 0) assert(errno == EINTR);
-        uint64_t tail = atomic_load(&store->tail);
         if (store->backend->tend && !atomic_load(&store->stopping)) store->backend->tend(store);
-        if (tail != atomic_load(&store->head))
-            write_next(store, tail);
+        enum cache_part part = PART_BLOCK;
+        while (part < N_CACHE_PARTS &&
+               atomic_load(&store->part[part].tail) == atomic_load(&store->part[part].head))
+            part++;
+        if (part < N_CACHE_PARTS)
+            write_next(store, part);
         else if (atomic_load(&store->stopping))
             return NULL;
     }
 }
 
+/* Returns the number of records that fit into the limit, at most MAX_RECORDS. */
+static size_t most_records(const struct prefix_store *store) {
+    size_t most = 0;
+    for (enum cache_part part = 0; part < N_CACHE_PARTS; part++) {
+        if (!store->part[part].is_used) continue;
+        size_t n = (size_t)store->config.max_bytes / store->part[part].record_bytes;
+        most = n > most ? n : most;
+    }
+    return most < MAX_RECORDS ? most : MAX_RECORDS;
+}
+
 static void allocate(struct prefix_store *store) {
-    const struct prefix_store_config *config = &store->config;
-    size_t n = store->backend->has_known
-                   ? 2 * (size_t)config->n_blocks
-                   : (size_t)(config->max_bytes / (int64_t)store->record_bytes);
-    set_sizes(store);
-    index_init(store, n);
-    store->evicted = mem_calloc((size_t)store->n_slots, sizeof *store->evicted);
-    store->queue = mem_large((size_t)store->n_slots * store->record_bytes);
+    for (enum cache_part part = 0; part < N_CACHE_PARTS; part++) set_part(store, part);
+    index_init(store, store->backend->forgets ? 0 : most_records(store));
+    for (enum cache_part part = 0; part < N_CACHE_PARTS; part++) {
+        struct part_store *of = &store->part[part];
+        if (of->is_used) of->queue = mem_large((size_t)of->n_slots * of->record_bytes);
+    }
+}
+
+/* The least limit of the files: two segments of a record for each part, so that one of any part can
+ * be removed while the others are written. */
+static int64_t least_bytes(const struct prefix_store_config *config) {
+    int64_t bytes = 0;
+    for (enum cache_part part = 0; part < N_CACHE_PARTS; part++)
+        if (part == PART_BLOCK || config->part_bytes[part] > 0)
+            bytes +=
+                SEGMENT_HEAD + (int64_t)record_size(config->block_size, config->part_bytes[part]);
+    return 2 * bytes;
 }
 
 enum status prefix_store_open(struct prefix_store **out, const struct prefix_store_config *config,
                               struct err *err) {
-    size_t record = record_size(config->block_size, config->block_bytes);
     bool is_redis = store_is_redis(config->place);
     *out = NULL;
-    assert(config->block_bytes > 0 && config->n_blocks > 0);
-    if (!is_redis && config->max_bytes < 2 * (int64_t)(record + SEGMENT_HEAD))
+    assert(config->n_blocks > 0 && config->block_size > 0);
+    assert(config->part_bytes[PART_WINDOW] == 0 || config->window > 0);
+    if (!is_redis && config->max_bytes < least_bytes(config))
         return err_set(err, STATUS_USAGE, NULL,
                        "--prefix-store-size must be at least %lld: two blocks of this model",
-                       2 * (long long)(record + SEGMENT_HEAD));
+                       (long long)least_bytes(config));
     struct prefix_store *store = mem_calloc(1, sizeof *store);
     store->backend = is_redis ? &store_in_redis : &store_in_files;
     store->config = *config;
     store->place = mem_strdup(config->place);
-    store->record_bytes = record;
-    store->writing = -1;
     store->stats.is_up = true;
     pthread_mutex_init(&store->mutex, NULL);
     sem_init(&store->filled, 0, 0);
@@ -100,8 +128,10 @@ void prefix_store_close(struct prefix_store *store) {
     store->backend->close(store);
     sem_destroy(&store->filled);
     pthread_mutex_destroy(&store->mutex);
-    mem_large_free(store->queue, (size_t)store->n_slots * store->record_bytes);
-    mem_free(store->evicted);
+    for (enum cache_part part = 0; part < N_CACHE_PARTS; part++) {
+        struct part_store *of = &store->part[part];
+        if (of->queue) mem_large_free(of->queue, (size_t)of->n_slots * of->record_bytes);
+    }
     mem_free(store->index);
     mem_free(store->spare);
     mem_free(store->place);
@@ -115,69 +145,54 @@ const char *prefix_store_name(const struct prefix_store *store) {
 void prefix_store_stats(struct prefix_store *store, struct prefix_store_stats *out) {
     pthread_mutex_lock(&store->mutex);
     *out = store->stats;
-    out->n_blocks = store->n_indexed;
+    out->n_records = store->n_stored;
     out->n_bytes = store->bytes;
     pthread_mutex_unlock(&store->mutex);
 }
 
 size_t prefix_store_memory(const struct prefix_store *store) {
-    return (size_t)store->n_slots * store->record_bytes;
+    size_t bytes = 0;
+    for (enum cache_part part = 0; part < N_CACHE_PARTS; part++)
+        bytes += (size_t)store->part[part].n_slots * store->part[part].record_bytes;
+    return bytes;
 }
 
 /* ---- engine thread --------------------------------------------------------------------------- */
 
-/* A block that is still in the queue was evicted. */
-static void note_evicted_slot(struct prefix_store *store, struct block_hash hash) {
-    uint64_t head = atomic_load(&store->head);
-    for (uint64_t i = atomic_load(&store->tail); i < head; i++) {
-        uint64_t slot = i % store->n_slots;
-        const struct record_head *at = slot_head(store, slot);
-        if (at->hash.low == hash.low && at->hash.high == hash.high) store->evicted[slot] = true;
-    }
-}
-
-void prefix_store_note(struct prefix_store *store, struct block_hash hash, bool is_known) {
+void prefix_store_note(struct prefix_store *store, enum cache_part part, struct block_hash hash,
+                       bool is_known) {
+    assert(store->part[part].is_used);
     pthread_mutex_lock(&store->mutex);
-    struct stored_block *block = store_index_find(store, hash);
-    if (store->backend->has_known)
-        index_note(store, hash, is_known);
-    else if (block)
-        block->is_known = is_known;
-    else if (!is_known)
-        note_evicted_slot(store, hash);
+    index_note(store, part, hash, is_known);
     pthread_mutex_unlock(&store->mutex);
 }
 
-void *prefix_store_reserve(struct prefix_store *store, struct block_hash hash,
+void *prefix_store_reserve(struct prefix_store *store, enum cache_part part, struct block_hash hash,
                            struct block_hash parent, const int32_t *tokens) {
-    uint64_t head = atomic_load(&store->head);
+    struct part_store *of = &store->part[part];
+    uint64_t head = atomic_load(&of->head);
+    assert(of->is_used);
     pthread_mutex_lock(&store->mutex);
-    bool is_stored = store_index_find(store, hash) != NULL;
-    bool is_full = !is_stored && head - atomic_load(&store->tail) == store->n_slots;
+    bool is_stored = store_index_find(store, part, hash) != NULL;
+    bool is_full = !is_stored && head - atomic_load(&of->tail) == of->n_slots;
     store->stats.dropped[DROP_QUEUE_FULL] += is_full;
-    if (!is_stored && !is_full) store->evicted[head % store->n_slots] = false;
     pthread_mutex_unlock(&store->mutex);
     if (is_stored || is_full) return NULL;
-    uint8_t *record = store->queue + head % store->n_slots * store->record_bytes;
+    uint8_t *record = of->queue + head % of->n_slots * of->record_bytes;
     struct record_head *at = (struct record_head *)(void *)record;
-    *at = (struct record_head){.hash = hash, .parent = parent};
+    *at = (struct record_head){.part = (uint64_t)part, .hash = hash, .parent = parent};
     memcpy(record_tokens(record), tokens, (size_t)store->config.block_size * sizeof *tokens);
     return record + record_content_at(store);
 }
 
-void prefix_store_put(struct prefix_store *store) {
-    assert(atomic_load(&store->head) - atomic_load(&store->tail) < store->n_slots);
-    atomic_fetch_add(&store->head, 1);
+void prefix_store_put(struct prefix_store *store, enum cache_part part) {
+    struct part_store *of = &store->part[part];
+    assert(atomic_load(&of->head) - atomic_load(&of->tail) < of->n_slots);
+    atomic_fetch_add(&of->head, 1);
     sem_post(&store->filled);
 }
 
 /* ---- counts: any thread ---------------------------------------------------------------------- */
-
-void store_count_misses(struct prefix_store *store, int n) {
-    pthread_mutex_lock(&store->mutex);
-    store->stats.n_misses += (uint64_t)n;
-    pthread_mutex_unlock(&store->mutex);
-}
 
 void store_count_drop(struct prefix_store *store, enum store_drop reason) {
     pthread_mutex_lock(&store->mutex);
@@ -192,75 +207,97 @@ void store_count_error(struct prefix_store *store) {
     pthread_mutex_unlock(&store->mutex);
 }
 
-void store_count_written(struct prefix_store *store) {
+void store_count_written(struct prefix_store *store, enum cache_part part) {
     store->stats.n_written++;
-    store->stats.bytes_written += store->record_bytes;
+    store->stats.bytes_written += store->part[part].record_bytes;
     store->stats.is_up = true;
 }
 
-void store_count_read(struct prefix_store *store, int n, uint64_t ns) {
-    uint64_t bytes = (uint64_t)n * store->record_bytes;
+void store_count_read(struct prefix_store *store, size_t bytes, uint64_t ns) {
     double each = (double)ns / (double)bytes;
-    assert(n > 0);
+    assert(bytes > 0);
     pthread_mutex_lock(&store->mutex);
     store->ns_per_byte = store->ns_per_byte > 0 ? 0.75 * store->ns_per_byte + 0.25 * each : each;
-    store->stats.n_hits += (uint64_t)n;
     store->stats.bytes_read += bytes;
     pthread_mutex_unlock(&store->mutex);
 }
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
-bool store_is_slow(struct prefix_store *store, int n, double ns_per_token) {
-    double bytes = (double)n * (double)store->record_bytes;
-    double compute_ns = ns_per_token * (double)n * (double)store->config.block_size;
+/* Is reading all parts that the pool lacks expected to take longer than computing their tokens?
+ * Sometimes the answer is false in any case, so that the rate is measured again. */
+static bool is_slow(struct prefix_store *store, const struct prefix_read *read) {
+    double bytes = (double)want_most_bytes(store, read);
+    double tokens = (double)(read->n_blocks - read->known_end) * store->config.block_size;
     pthread_mutex_lock(&store->mutex);
-    bool slow = compute_ns > 0 && store->ask_ns + store->ns_per_byte * bytes > compute_ns;
+    bool slow = read->ns_per_token > 0 &&
+                store->ask_ns + store->ns_per_byte * bytes > read->ns_per_token * tokens;
     if (slow && ++store->n_refusals >= TRIES_AGAIN) slow = false;
     if (!slow) store->n_refusals = 0;
     pthread_mutex_unlock(&store->mutex);
     return slow;
 }
 
-struct restored_blocks *restored_blocks_new(struct prefix_store *store, int first, int n) {
-    size_t bytes = (size_t)n * store->config.block_bytes;
-    if (atomic_fetch_add(&store->reading_bytes, bytes) + bytes <= MAX_READING) {
-        struct restored_blocks *blocks = mem_try_calloc(1, sizeof *blocks);
-        uint8_t *data = blocks ? mem_try_alloc(bytes) : NULL;
-        if (data) {
-            *blocks = (struct restored_blocks){store, first, 0, store->config.block_bytes, data};
-            return blocks;
-        }
-        mem_free(blocks);
+/* Sets the hashes of the blocks and the parts that the pool knows. */
+static void set_known(struct prefix_store *store, struct prefix_read *read) {
+    int size = store->config.block_size;
+    for (int i = 0; i < read->n_blocks; i++)
+        read->hash[i + 1] =
+            prefix_hash(read->hash[i], read->tokens + (size_t)i * (size_t)size, size);
+    pthread_mutex_lock(&store->mutex);
+    for (int i = 0; i < read->n_blocks; i++)
+        for (enum cache_part part = 0; part < N_CACHE_PARTS; part++)
+            if (store->part[part].is_used && index_is_known(store, part, read->hash[i + 1]))
+                read->flags[i].known |= (uint8_t)(1 << part);
+    pthread_mutex_unlock(&store->mutex);
+    read->known_end = want_end(store, read, false);
+}
+
+/* Returns the wanted parts, as far as they can be read. */
+static struct restored_prefix *read_wanted(struct prefix_store *store, struct prefix_read *read) {
+    struct restored_prefix *prefix = NULL;
+    if (is_slow(store, read) || !store->backend->find(store, read)) return NULL;
+    want_parts(store, read);
+    if (read->n_wanted > 0) prefix = restored_prefix_new(store, read);
+    if (prefix) {
+        store->backend->get(store, read, prefix);
+        prefix = restored_prefix_end(prefix, read);
     }
-    atomic_fetch_sub(&store->reading_bytes, bytes);
-    return NULL;
+    if (store->backend->end) store->backend->end(store, read);
+    return prefix;
 }
 
-void restored_blocks_add(struct restored_blocks *blocks, const uint8_t *record) {
-    const struct prefix_store *store = blocks->store;
-    memcpy(blocks->data + (size_t)blocks->n++ * blocks->block_bytes,
-           record + record_content_at(store), blocks->block_bytes);
+/* Counts the blocks that the pool did not know. */
+static void count_blocks(struct prefix_store *store, const struct prefix_read *read,
+                         const struct restored_prefix *prefix) {
+    int n_known = 0, n_hits = 0;
+    while (n_known < read->n_blocks && part_is_in(read->flags[n_known].known, PART_BLOCK))
+        n_known++;
+    for (int i = 0; prefix && i < prefix->n_parts; i++)
+        n_hits += prefix->part[i].part == PART_BLOCK;
+    assert(n_known + n_hits <= read->n_blocks);
+    pthread_mutex_lock(&store->mutex);
+    store->stats.n_hits += (uint64_t)n_hits;
+    store->stats.n_misses += (uint64_t)(read->n_blocks - n_known - n_hits);
+    pthread_mutex_unlock(&store->mutex);
 }
 
-struct restored_blocks *restored_blocks_end(struct restored_blocks *blocks, int n) {
-    struct prefix_store *store = blocks->store;
-    assert(blocks->n <= n);
-    atomic_fetch_sub(&store->reading_bytes, (size_t)(n - blocks->n) * blocks->block_bytes);
-    if (blocks->n > 0) return blocks;
-    restored_blocks_free(blocks);
-    return NULL;
-}
-
-struct restored_blocks *prefix_store_read(struct prefix_store *store, const int32_t *tokens,
+struct restored_prefix *prefix_store_read(struct prefix_store *store, const int32_t *tokens,
                                           int n_tokens, double ns_per_token) {
-    int n_blocks = n_tokens / store->config.block_size;
-    return n_blocks > 0 ? store->backend->read(store, tokens, n_blocks, ns_per_token) : NULL;
-}
-
-void restored_blocks_free(struct restored_blocks *blocks) {
-    if (!blocks) return;
-    atomic_fetch_sub(&blocks->store->reading_bytes, (size_t)blocks->n * blocks->block_bytes);
-    mem_free(blocks->data);
-    mem_free(blocks);
+    size_t n = (size_t)(n_tokens / store->config.block_size);
+    struct restored_prefix *prefix = NULL;
+    if (n == 0) return NULL;
+    struct prefix_read read = {.tokens = tokens, .n_blocks = (int)n, .ns_per_token = ns_per_token};
+    read.hash = mem_try_calloc(n + 1, sizeof *read.hash);
+    read.flags = mem_try_calloc(n, sizeof *read.flags);
+    read.wanted = mem_try_calloc(N_CACHE_PARTS * n, sizeof *read.wanted);
+    if (read.hash && read.flags && read.wanted) {
+        set_known(store, &read);
+        if (read.known_end < read.n_blocks) prefix = read_wanted(store, &read);
+        count_blocks(store, &read, prefix);
+    }
+    mem_free(read.hash);
+    mem_free(read.flags);
+    mem_free(read.wanted);
+    return prefix;
 }

@@ -91,18 +91,32 @@ static void store_identity(const struct app *app, uint64_t identity[2]) {
     buf_free(&text);
 }
 
+/* Returns why the prefixes of the model cannot be stored, or NULL. */
+static const char *why_not_stored(const struct app *app, const struct scheduler_config *config) {
+    if (config->whole_prompts) return "this model is an encoder, which has no prefix cache";
+    if (!config->prefix_caching) return "--no-enable-prefix-caching turns that cache off";
+    if (config->n_states > 0 && config->n_checkpoints == 0)
+        return "--state-checkpoints 0 leaves none of a model with recurrent layers";
+    if (!engine_on_host(app->engine)) return "the model runs on a GPU, whose cache is not stored";
+    if (!engine_has_parts(app->engine)) return "the cache is divided between several ranks";
+    return NULL;
+}
+
 static enum status open_prefix_store(struct app *app, struct scheduler_config *config,
                                      struct err *err) {
     struct prefix_store_config store = {.place = app->options->prefix_store.place,
                                         .max_bytes = app->options->prefix_store.bytes,
                                         .n_blocks = config->n_blocks,
                                         .block_size = config->block_size,
-                                        .block_bytes = engine_block_bytes(app->engine)};
+                                        .window = config->window};
     if (!store.place) return STATUS_OK;
-    if (!config->prefix_caching || store.block_bytes == 0)
+    const char *why = why_not_stored(app, config);
+    if (why)
         return err_set(err, STATUS_USAGE, NULL,
-                       "--prefix-store keeps the prefix cache of a model on the CPU with one rank, "
-                       "without separate window blocks and without recurrent layers; leave it out");
+                       "--prefix-store keeps the prefix cache on the CPU, and %s; leave it out",
+                       why);
+    for (enum cache_part part = 0; part < N_CACHE_PARTS; part++)
+        store.part_bytes[part] = engine_part_bytes(app->engine, part);
     store_identity(app, store.identity);
     enum status status = prefix_store_open(&app->prefix_store, &store, err);
     config->prefix_store = app->prefix_store;

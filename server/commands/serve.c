@@ -85,8 +85,8 @@ static void report_receipts(const struct app *app) {
 static void report_prefix_store(const struct app *app) {
     struct prefix_store_stats stats;
     prefix_store_stats(app->prefix_store, &stats);
-    log_line(LOG_INFO, "prefix store %s: %d known blocks in %.0f MiB; memory %.0f MiB",
-             prefix_store_name(app->prefix_store), stats.n_blocks, mib(stats.n_bytes),
+    log_line(LOG_INFO, "prefix store %s: %d records in %.0f MiB; memory %.0f MiB",
+             prefix_store_name(app->prefix_store), stats.n_records, mib(stats.n_bytes),
              mib((int64_t)prefix_store_memory(app->prefix_store)));
 }
 

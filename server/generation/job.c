@@ -317,7 +317,7 @@ void job_clear(struct generation_job *job) {
         mem_free(run->ids);
         mem_free(run->predicted);
         mem_free(run->hidden_sum);
-        restored_blocks_free(run->generation.restored);
+        restored_prefix_free(run->generation.restored);
         mem_free(run->read);
         buf_free(&run->text);
     }

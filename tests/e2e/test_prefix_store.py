@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from conftest import BINARY, MODEL, environment, free_port
+from conftest import BINARY, MODEL, ROOT, Server, environment, free_port
 from streams import until
 
 STORY = "The river flows past the old mill, and the miller's daughter counts the boats that pass. " * 6
@@ -51,6 +51,33 @@ def test_a_later_server_has_the_prefixes_and_the_same_bytes(start, tmp_path):
     assert cached(answer_of(other)) == 0, "another type of cache is a miss"
 
 
+# The options make window blocks and checkpoints within the 96 tokens of these models.
+KINDS = {"gemma2": ["--max-num-batched-tokens", "16"], "gpt_oss": ["--max-num-batched-tokens", "16"], "lfm2": [],
+         "qwen3_5": [], "mamba2": []}
+
+
+@pytest.mark.parametrize("family", KINDS)
+def test_window_blocks_and_states_return_with_the_same_bytes(family, tmp_path):
+    """80 tokens are 19 full blocks of 4 and the rest. Only their end needs window blocks and a state."""
+    folder, ids = tmp_path / "store", [i * 37 % 200 + 5 for i in range(80)]
+    flags = ["--prefix-store", str(folder), "--prefix-store-size", "1G", "--block-size", "4", *KINDS[family]]
+    answers = []
+    for _ in range(2):
+        one = Server(*flags, model=str(ROOT / f"tests/vectors/families/{family}.gguf")).wait_until_ready()
+        try:
+            longer = one.complete(ids + [9, 8, 7, 6, 5], max_tokens=4, ignore_eos=True, logprobs=2, return_token_ids=True)
+            answers.append([answer_of(one, ids, 8), longer])
+            settle(folder)
+            assert ("layers with windows keep" in one.log_tail()) == ("--max-num-batched-tokens" in flags)
+            one.process.send_signal(signal.SIGKILL)
+            one.process.wait()
+        finally:
+            one.stop()
+    first, second = answers
+    assert [each["choices"] for each in first] == [each["choices"] for each in second]
+    assert cached(first[1]) == 0 and [cached(each) for each in second] == [76, 84]
+
+
 def test_kills_at_random_leave_a_store_that_can_be_used(start, tmp_path):
     folder, draw = tmp_path / "store", random.Random(7)
     flags = ["--prefix-store", str(folder), "--prefix-store-size", "64M"]
@@ -82,7 +109,10 @@ def test_a_full_disk_is_a_warning(tmp_path, start):
 @pytest.mark.parametrize("flags, text", [
     (["--prefix-store", "/proc/none"], "cannot be made"),
     (["--prefix-store", "/tmp/x", "--prefix-store-size", "1K"], "must be at least"),
-    (["--prefix-store", "/tmp/x", "--no-enable-prefix-caching"], "leave it out"),
+    (["--prefix-store", "/tmp/x", "--no-enable-prefix-caching"], "--no-enable-prefix-caching turns that cache off"),
+    (["--prefix-store", "/tmp/x", "--tensor-parallel-size", "3"], "divided between several ranks"),
+    (["--prefix-store", "/tmp/x", "--state-checkpoints", "0", "--model", str(ROOT / "tests/vectors/families/lfm2.gguf"),
+      "--max-model-len", "96"], "--state-checkpoints 0 leaves none"),
 ])
 def test_stores_that_cannot_be_used_are_refused(flags, text):
     command = [BINARY, "serve", "--model", MODEL, "--port", str(free_port()), "--max-model-len", "256", *flags]

@@ -109,6 +109,62 @@ START_TEST(the_least_recently_used_checkpoint_makes_room) {
 }
 END_TEST
 
+struct state_notes {
+    int n_kept, n_dropped, block, state;
+};
+
+static void note_keep(void *arg, int32_t block, int32_t state) {
+    struct state_notes *notes = arg;
+    notes->n_kept++;
+    notes->block = block;
+    notes->state = state;
+}
+
+static void note_drop(void *arg, int32_t block) {
+    struct state_notes *notes = arg;
+    notes->n_dropped++;
+    notes->block = block;
+}
+
+START_TEST(an_observer_is_told_of_kept_and_dropped_states) {
+    struct pools p;
+    struct state_notes notes = {0};
+    pools_init(&p);
+    checkpoints_observe(&p.checkpoints,
+                        &(struct checkpoint_observer){note_keep, note_drop, &notes});
+    int32_t first = keep(&p, 0);
+    ck_assert(notes.n_kept == 1 && notes.block == p.block[0] && notes.state == first);
+    keep(&p, 1);
+    checkpoints_add(&p.checkpoints, p.block[0], first); /* it has one */
+    ck_assert(notes.n_kept == 2 && notes.n_dropped == 0);
+    for (int i = BLOCKS - 1; i >= 0; i--) block_pool_release(&p.blocks, p.block[i]);
+    for (int i = BLOCKS - 1; i >= 1; i--) block_pool_acquire(&p.blocks);
+    ck_assert(notes.n_dropped == 1 && notes.block == p.block[1]);
+    pools_free(&p);
+    ck_assert(notes.n_dropped == 2 && notes.block == p.block[0]);
+}
+END_TEST
+
+START_TEST(a_restored_state_takes_the_place_of_the_oldest) {
+    struct pools p;
+    struct state_notes notes = {0};
+    pools_init(&p);
+    for (int i = 0; i < KEPT; i++) keep(&p, i);
+    checkpoints_observe(&p.checkpoints,
+                        &(struct checkpoint_observer){note_keep, note_drop, &notes});
+    int32_t restored = checkpoints_restore(&p.checkpoints, p.block[3]);
+    ck_assert(notes.n_kept == 0 && notes.n_dropped == 1 && notes.block == p.block[0]);
+    ck_assert_int_eq(p.states.references[restored], 1);
+    ck_assert_int_eq(p.checkpoints.n_used, KEPT);
+    ck_assert_int_eq(checkpoints_use(&p.checkpoints, p.block[3]), restored);
+    state_pool_release(&p.states, restored);
+    keep(&p, 4); /* it is the newest: the next oldest one is dropped */
+    ck_assert(notes.block == p.block[4] && p.checkpoints.of[p.block[3]] >= 0);
+    ck_assert_int_lt(p.checkpoints.of[p.block[1]], 0);
+    pools_free(&p);
+}
+END_TEST
+
 START_TEST(a_checkpoint_goes_with_its_block) {
     struct pools p;
     pools_init(&p);
@@ -331,6 +387,8 @@ int main(void) {
     tcase_add_test(list, a_prefix_is_usable_up_to_its_last_checkpoint);
     tcase_add_test(list, the_least_recently_used_checkpoint_makes_room);
     tcase_add_test(list, a_checkpoint_goes_with_its_block);
+    tcase_add_test(list, an_observer_is_told_of_kept_and_dropped_states);
+    tcase_add_test(list, a_restored_state_takes_the_place_of_the_oldest);
     suite_add_tcase(suite, list);
     TCase *sequences = tcase_create("sequences");
     tcase_add_test(sequences, a_hit_goes_back_to_the_last_checkpoint);

@@ -19,7 +19,7 @@ static int32_t text[N * B];
 static struct prefix_store *store;
 
 static struct prefix_store_config config_of(uint64_t identity, int64_t max_bytes) {
-    return (struct prefix_store_config){folder, max_bytes, {identity, 2}, N, B, BYTES};
+    return (struct prefix_store_config){folder, max_bytes, {identity, 2}, N, B, 0, {BYTES}};
 }
 
 static void open_store(uint64_t identity, int64_t max_bytes) {
@@ -78,25 +78,27 @@ static struct block_hash hash_before(int block) {
 /* Offers blocks from..to-1 of the text. */
 static void offer(int from, int to) {
     for (int i = from; i < to; i++) {
-        uint8_t *content =
-            prefix_store_reserve(store, hash_before(i + 1), hash_before(i), text + i * B);
+        uint8_t *content = prefix_store_reserve(store, PART_BLOCK, hash_before(i + 1),
+                                                hash_before(i), text + i * B);
         if (!content) continue;
         fill(content, i);
-        prefix_store_put(store);
+        prefix_store_put(store, PART_BLOCK);
     }
 }
 
 /* Reads the blocks of the text and checks their bytes. Returns their number. */
 static int read_back(int *first) {
-    struct restored_blocks *blocks = prefix_store_read(store, text, N * B, 0);
+    struct restored_prefix *prefix = prefix_store_read(store, text, N * B, 0);
     uint8_t expected[BYTES];
-    int n = blocks ? blocks->n : 0;
-    if (first) *first = blocks ? blocks->first : -1;
+    int n = prefix ? prefix->n_parts : 0;
+    if (first) *first = prefix ? prefix->part[0].block : -1;
     for (int i = 0; i < n; i++) {
-        fill(expected, blocks->first + i);
-        ck_assert_mem_eq(blocks->data + (size_t)i * blocks->block_bytes, expected, BYTES);
+        const struct restored_part *part = &prefix->part[i];
+        ck_assert(part->part == PART_BLOCK && part->block == prefix->part[0].block + i);
+        fill(expected, part->block);
+        ck_assert_mem_eq(part->content, expected, BYTES);
     }
-    restored_blocks_free(blocks);
+    restored_prefix_free(prefix);
     return n;
 }
 
@@ -121,13 +123,14 @@ END_TEST
 START_TEST(blocks_that_the_pool_knows_are_not_read) {
     int first;
     write_and_reopen(5);
-    for (int i = 0; i < 3; i++) prefix_store_note(store, hash_before(i + 1), true);
+    for (int i = 0; i < 3; i++) prefix_store_note(store, PART_BLOCK, hash_before(i + 1), true);
     ck_assert_int_eq(read_back(&first), 2);
     ck_assert_int_eq(first, 3);
-    prefix_store_note(store, hash_before(2), false);
+    for (int i = 3; i > 1; i--) /* evicted from the end */
+        prefix_store_note(store, PART_BLOCK, hash_before(i), false);
     ck_assert_int_eq(read_back(&first), 4);
     ck_assert_int_eq(first, 1);
-    for (int i = 0; i < 5; i++) prefix_store_note(store, hash_before(i + 1), true);
+    for (int i = 0; i < 5; i++) prefix_store_note(store, PART_BLOCK, hash_before(i + 1), true);
     ck_assert_int_eq(read_back(NULL), 0);
 }
 END_TEST
@@ -137,11 +140,12 @@ START_TEST(a_block_is_known_until_it_is_evicted) {
     int first;
     open_store(1, 1 << 20);
     offer(0, 4);
-    prefix_store_note(store, hash_before(4), false); /* queued, or written already */
-    while (atomic_load(&store->tail) < 4) usleep(1000);
+    for (int i = 1; i <= 4; i++) prefix_store_note(store, PART_BLOCK, hash_before(i), true);
+    prefix_store_note(store, PART_BLOCK, hash_before(4), false); /* queued, or written already */
+    while (atomic_load(&store->part[PART_BLOCK].tail) < 4) usleep(1000);
     ck_assert_int_eq(read_back(&first), 1);
     ck_assert_int_eq(first, 3);
-    prefix_store_note(store, hash_before(2), false);
+    for (int i = 3; i > 1; i--) prefix_store_note(store, PART_BLOCK, hash_before(i), false);
     ck_assert_int_eq(read_back(&first), 3);
     ck_assert_int_eq(first, 1);
 }
@@ -161,7 +165,7 @@ START_TEST(another_identity_block_size_or_prefix_is_a_miss) {
     ck_assert_int_eq(read_back(NULL), 0);
     close_store();
     struct prefix_store_config config = config_of(1, 1 << 20);
-    config.block_bytes = BYTES + 64;
+    config.part_bytes[PART_BLOCK] = BYTES + 64;
     ck_assert_int_eq(prefix_store_open(&store, &config, &err), STATUS_OK);
     ck_assert_int_eq(read_back(NULL), 0);
 }
@@ -182,7 +186,7 @@ static void flip(const char *path) {
 START_TEST(no_flipped_byte_gives_other_bytes) {
     int n_whole = 0;
     open_store(1, 1 << 20);
-    long size = SEGMENT_HEAD + 2 * (long)store->record_bytes;
+    long size = SEGMENT_HEAD + 2 * (long)store->part[PART_BLOCK].record_bytes;
     offer(0, 2);
     close_store();
     for (flipped_at = 0; flipped_at < size; flipped_at++) {
@@ -221,7 +225,7 @@ END_TEST
 
 START_TEST(a_file_that_changes_while_it_is_open_is_a_miss) {
     write_and_reopen(5);
-    flipped_at = SEGMENT_HEAD + 3 * (long)store->record_bytes + 500;
+    flipped_at = SEGMENT_HEAD + 3 * (long)store->part[PART_BLOCK].record_bytes + 500;
     each_segment(flip);
     ck_assert_int_eq(read_back(NULL), 3);
     ck_assert_int_eq(read_back(NULL), 3);
@@ -292,9 +296,9 @@ START_TEST(reading_that_is_slower_than_computing_is_a_miss) {
     store->ns_per_byte = 1e6;
     int n = 0;
     for (int i = 0; i < 15; i++) {
-        struct restored_blocks *blocks = prefix_store_read(store, text, N * B, 1);
-        n += blocks != NULL;
-        restored_blocks_free(blocks);
+        struct restored_prefix *prefix = prefix_store_read(store, text, N * B, 1);
+        n += prefix != NULL;
+        restored_prefix_free(prefix);
     }
     ck_assert_int_eq(n, 0);
     ck_assert_int_eq(read_back(NULL), 5); /* the time of a token is not known */

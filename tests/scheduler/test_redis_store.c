@@ -83,7 +83,7 @@ static void run_command(const char *name, const char *first, const char *second)
 static struct prefix_store *open_at(const char *where, uint64_t identity) {
     struct prefix_store *opened;
     struct err err;
-    const struct prefix_store_config config = {where, 0, {identity, 2}, 2 * N, B, BYTES};
+    const struct prefix_store_config config = {where, 0, {identity, 2}, 2 * N, B, 0, {BYTES}};
     ck_assert_msg(prefix_store_open(&opened, &config, &err) == STATUS_OK, "%s", err.message);
     return opened;
 }
@@ -112,28 +112,32 @@ static struct block_hash hash_before(int block) {
 /* Offers blocks from..to-1 of the text, as the scheduler does, and waits for the writer. */
 static void offer(struct prefix_store *to_store, int from, int to) {
     for (int i = from; i < to; i++) {
-        uint8_t *content =
-            prefix_store_reserve(to_store, hash_before(i + 1), hash_before(i), text + i * B);
+        uint8_t *content = prefix_store_reserve(to_store, PART_BLOCK, hash_before(i + 1),
+                                                hash_before(i), text + i * B);
         if (content) {
             fill(content, i);
-            prefix_store_put(to_store);
+            prefix_store_put(to_store, PART_BLOCK);
         }
-        prefix_store_note(to_store, hash_before(i + 1), true);
+        prefix_store_note(to_store, PART_BLOCK, hash_before(i + 1), true);
     }
-    while (atomic_load(&to_store->tail) < atomic_load(&to_store->head)) usleep(500);
+    while (atomic_load(&to_store->part[PART_BLOCK].tail) <
+           atomic_load(&to_store->part[PART_BLOCK].head))
+        usleep(500);
 }
 
 /* Reads the blocks of the text and checks their bytes. Returns their number. */
 static int read_at(struct prefix_store *from, int *first, double ns_per_token) {
-    struct restored_blocks *blocks = prefix_store_read(from, text, N * B, ns_per_token);
+    struct restored_prefix *prefix = prefix_store_read(from, text, N * B, ns_per_token);
     uint8_t expected[BYTES];
-    int n = blocks ? blocks->n : 0;
-    if (first) *first = blocks ? blocks->first : -1;
+    int n = prefix ? prefix->n_parts : 0;
+    if (first) *first = prefix ? prefix->part[0].block : -1;
     for (int i = 0; i < n; i++) {
-        fill(expected, blocks->first + i);
-        ck_assert_mem_eq(blocks->data + (size_t)i * blocks->block_bytes, expected, BYTES);
+        const struct restored_part *part = &prefix->part[i];
+        ck_assert(part->part == PART_BLOCK && part->block == prefix->part[0].block + i);
+        fill(expected, part->block);
+        ck_assert_mem_eq(part->content, expected, BYTES);
     }
-    restored_blocks_free(blocks);
+    restored_prefix_free(prefix);
     return n;
 }
 
@@ -157,14 +161,14 @@ START_TEST(two_stores_share_their_blocks) {
     ck_assert_int_eq(read_at(other, &first, 0), 5);
     ck_assert_int_eq(first, 3);
     offer(other, 8, 10);
-    prefix_store_note(other, hash_before(1), false); /* evicted */
+    for (int i = 10; i > 0; i--) prefix_store_note(other, PART_BLOCK, hash_before(i), false);
     ck_assert_int_eq(read_at(other, &first, 0), 10);
     ck_assert_int_eq(first, 0);
     const struct prefix_store_stats stats = stats_of(other);
     ck_assert_uint_eq(stats.n_hits, 8 + 5 + 10);
     ck_assert_uint_eq(stats.n_misses, 4 + 4 + 2);
-    ck_assert_uint_eq(stats.bytes_read, 23 * other->record_bytes);
-    ck_assert_uint_eq(stats.bytes_written, 2 * other->record_bytes);
+    ck_assert_uint_eq(stats.bytes_read, 23 * other->part[PART_BLOCK].record_bytes);
+    ck_assert_uint_eq(stats.bytes_written, 2 * other->part[PART_BLOCK].record_bytes);
     ck_assert(stats.is_up && stats.n_errors == 0);
     prefix_store_close(other);
 }
@@ -190,9 +194,69 @@ START_TEST(a_flushed_server_gets_the_blocks_again) {
     ck_assert_int_eq(read_back(other), 0);
     offer(other, 0, 5); /* it has computed them */
     ck_assert_uint_eq(stats_of(other).n_written, 5);
-    for (int i = 0; i < 5; i++) prefix_store_note(store, hash_before(i + 1), false);
+    for (int i = 0; i < 5; i++) prefix_store_note(store, PART_BLOCK, hash_before(i + 1), false);
     ck_assert_int_eq(read_back(store), 5);
     prefix_store_close(other);
+}
+END_TEST
+
+/* ---- window blocks and states ---------------------------------------------------------------- */
+
+/* A row sees the last 6 positions: those of two blocks, or of three. */
+static struct prefix_store *open_parts(void) {
+    struct prefix_store *opened;
+    struct err err;
+    const struct prefix_store_config config = {place, 0, {1, 2}, 2 * N, B, 6, {BYTES, 600, 50000}};
+    ck_assert_msg(prefix_store_open(&opened, &config, &err) == STATUS_OK, "%s", err.message);
+    return opened;
+}
+
+static void offer_part(struct prefix_store *to, enum cache_part part, int block, size_t bytes) {
+    uint8_t *content = prefix_store_reserve(to, part, hash_before(block + 1), hash_before(block),
+                                            text + block * B);
+    ck_assert_ptr_nonnull(content);
+    memset(content, 10 * (int)part + block, bytes);
+    prefix_store_put(to, part);
+    while (atomic_load(&to->part[part].tail) < atomic_load(&to->part[part].head)) usleep(500);
+}
+
+/* Reads the text and checks the parts and their bytes. */
+static void expect_parts(struct prefix_store *from, int n_blocks, int n_parts) {
+    struct restored_prefix *prefix = prefix_store_read(from, text, N * B, 0);
+    ck_assert_int_eq(prefix ? prefix->n_blocks : 0, n_blocks);
+    ck_assert_int_eq(prefix ? prefix->n_parts : 0, n_parts);
+    for (int i = 0; i < n_parts; i++) {
+        const struct restored_part *part = &prefix->part[i];
+        size_t bytes = from->config.part_bytes[part->part];
+        for (size_t k = 0; k < bytes; k += bytes - 1)
+            ck_assert_int_eq(part->content[k], 10 * (int)part->part + part->block);
+    }
+    restored_prefix_free(prefix);
+}
+
+START_TEST(window_blocks_and_states_are_shared) {
+    struct prefix_store *writer = open_parts(), *reader = open_parts();
+    for (int i = 0; i < 8; i++) {
+        offer_part(writer, PART_BLOCK, i, BYTES);
+        if (i != 4) offer_part(writer, PART_WINDOW, i, 600);
+    }
+    expect_parts(reader, 0, 0); /* there is no state */
+    offer_part(writer, PART_STATE, 3, 50000);
+    expect_parts(reader, 4, 4 + 2 + 1);
+    offer_part(writer, PART_STATE, 5, 50000);
+    expect_parts(reader, 4, 4 + 2 + 1); /* the row after block 5 sees block 4 */
+    offer_part(writer, PART_STATE, 7, 50000);
+    expect_parts(reader, 8, 8 + 2 + 1);
+    prefix_store_note(reader, PART_BLOCK, hash_before(1), true);
+    prefix_store_note(reader, PART_WINDOW, hash_before(8), true);
+    expect_parts(reader, 8, 7 + 1 + 1);
+    prefix_store_note(reader, PART_STATE, hash_before(8), true);
+    for (int i = 1; i < 8; i++) prefix_store_note(reader, PART_BLOCK, hash_before(i + 1), true);
+    expect_parts(reader, 8, 1); /* window block 6 */
+    prefix_store_note(reader, PART_WINDOW, hash_before(7), true);
+    expect_parts(reader, 0, 0);
+    prefix_store_close(writer);
+    prefix_store_close(reader);
 }
 END_TEST
 
@@ -200,7 +264,7 @@ END_TEST
 
 /* Writes the key of a block of the text. */
 static void key_of(int block, char out[96]) {
-    const struct segment_head head = store_segment_head(store);
+    const struct segment_head head = store_segment_head(store, PART_BLOCK);
     const XXH128_hash_t all = XXH3_128bits(&head, sizeof head);
     const struct block_hash hash = hash_before(block + 1);
     snprintf(out, 96, "penstock:%016llx%016llx:%016llx%016llx", (unsigned long long)all.high64,
@@ -221,7 +285,8 @@ START_TEST(no_flipped_byte_gives_other_bytes) {
     key_of(0, key);
     redisReply *value = redisCommand(admin, "GET %s", key);
     ck_assert_int_eq(value->type, REDIS_REPLY_STRING);
-    ck_assert_uint_eq(value->len, sizeof(struct segment_head) + store->record_bytes);
+    ck_assert_uint_eq(value->len,
+                      sizeof(struct segment_head) + store->part[PART_BLOCK].record_bytes);
     for (size_t i = 0; i < value->len; i++) {
         value->str[i] ^= 0x10;
         set_value(key, value->str, value->len);
@@ -439,6 +504,7 @@ int main(void) {
     tcase_add_test(core, two_stores_share_their_blocks);
     tcase_add_test(core, another_identity_or_prefix_is_a_miss);
     tcase_add_test(core, a_flushed_server_gets_the_blocks_again);
+    tcase_add_test(core, window_blocks_and_states_are_shared);
     tcase_add_test(core, no_flipped_byte_gives_other_bytes);
     tcase_add_test(core, values_of_other_lengths_and_types_are_misses);
     tcase_add_test(core, a_killed_server_is_a_miss_and_is_used_again);

@@ -2,9 +2,9 @@
  * case is a seed. It draws a model, a mix of requests, their arrivals and cancels, and the settings
  * that must not change results: rows (also of prompts) and sequences of a step, logit rows, blocks
  * and their size, the prefix cache (warm in a second round), compute threads, the CPU path, the
- * steps in flight, the scheduler's own thread. All results are compared with those of each request
- * running alone on the plain path. In half of the cases there are so few blocks that sequences are
- * preempted.
+ * steps in flight, the scheduler's own thread, a store of prefixes that a second server reads. All
+ * results are compared with those of each request running alone on the plain path. In half of the
+ * cases there are so few blocks that sequences are preempted.
  *
  *     PROPERTY_SEED=123    replays one case
  *     PROPERTY_CASES=n     number of cases
@@ -161,6 +161,8 @@ struct scenario {
     int n_asked, passes;
     bool small; /* so few blocks that sequences should be preempted */
     bool threaded;
+    bool stores;     /* a second server reads the prefixes that the first one has stored */
+    char folder[40]; /* of the store */
 };
 
 static int between(struct scenario *scenario, int low, int high) {
@@ -276,6 +278,14 @@ static const struct asked *draw_asked(struct scenario *scenario) {
     return asked;
 }
 
+/* Not from the random sequence, so the other settings do not change. */
+static void draw_store(struct scenario *scenario) {
+    const struct setting *s = &scenario->setting;
+    bool has_states = scenario->set->has_states;
+    if (scenario->seed % 3 == 0 || !s->caching || scenario->set->model.ranks > 1) return;
+    scenario->stores = !has_states || s->checkpoints > 0;
+}
+
 static void draw_scenario(struct scenario *scenario, uint64_t seed) {
     *scenario = (struct scenario){.seed = seed, .random = seed * 7919};
     scenario->variety = between(scenario, 0, N_VARIETIES - 1);
@@ -286,6 +296,7 @@ static void draw_scenario(struct scenario *scenario, uint64_t seed) {
     scenario->n_asked = between(scenario, scenario->small ? 4 : 2, MAX_CLIENTS);
     for (int i = 0; i < scenario->n_asked; i++) scenario->asked[i] = draw_asked(scenario);
     draw_setting(scenario);
+    draw_store(scenario);
 }
 
 static void add_clients(struct scenario *scenario, struct run *run) {
@@ -318,22 +329,6 @@ static void tell(const struct scenario *scenario, const struct run *run) {
         run->first_difference);
 }
 
-static void run_case(struct scenario *scenario, struct run *run) {
-    run_open(run, scenario->set, &scenario->setting);
-    for (int pass = 0; pass < scenario->passes; pass++) {
-        add_clients(scenario, run);
-        if (scenario->threaded) {
-            run_threaded(run);
-        } else {
-            run_stepped(run);
-        }
-    }
-    run_close(run);
-    if (run->tally.differences > 0) tell(scenario, run);
-}
-
-/* ---- the cases ------------------------------------------------------------------------------ */
-
 static void add_tally(struct tally *sum, const struct tally *tally) {
     sum->tokens += tally->tokens;
     sum->scores += tally->scores;
@@ -349,20 +344,64 @@ static void add_tally(struct tally *sum, const struct tally *tally) {
     sum->unready += tally->unready;
     sum->state_hits += tally->state_hits;
     sum->state_accepted += tally->state_accepted;
+    for (enum cache_part part = 0; part < N_CACHE_PARTS; part++)
+        sum->restored[part] += tally->restored[part];
 }
 
+static void run_server(struct scenario *scenario, struct run *run) {
+    run_open(run, scenario->set, &scenario->setting);
+    for (int pass = 0; pass < scenario->passes; pass++) {
+        add_clients(scenario, run);
+        if (scenario->threaded) {
+            run_threaded(run);
+        } else {
+            run_stepped(run);
+        }
+    }
+    run_close(run);
+    if (run->tally.differences > 0) tell(scenario, run);
+}
+
+static void make_store(struct scenario *scenario) {
+    snprintf(scenario->folder, sizeof scenario->folder, "/tmp/same_bytes_XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(scenario->folder));
+    scenario->setting.store = scenario->folder;
+}
+
+static void remove_store(const struct scenario *scenario) {
+    char command[80];
+    snprintf(command, sizeof command, "rm -r %s", scenario->folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* Adds the results to *sum. */
+static void run_case(struct scenario *scenario, struct run *run, struct tally *sum) {
+    if (scenario->stores) make_store(scenario);
+    for (int server = 0; server < (scenario->stores ? 2 : 1); server++) {
+        run_server(scenario, run);
+        add_tally(sum, &run->tally);
+    }
+    if (scenario->stores) remove_store(scenario);
+}
+
+/* ---- the cases ------------------------------------------------------------------------------ */
+
 static void print_tally(const char *what, int n, const struct tally *t, uint64_t began) {
-    printf("%d %s in %.1f s: %llu tokens and %llu prompt scores compared in %llu steps; %llu "
-           "preemptions, %llu copies, "
-           "%llu prefix tokens hit, %llu choices cancelled, %llu of %llu drafts held, %llu tokens "
-           "forced, %llu masks unready; with states %llu prefix tokens and %llu drafts\n",
-           n, what, (double)(now_ns() - began) * 1e-9, (unsigned long long)t->tokens,
-           (unsigned long long)t->scores, (unsigned long long)t->steps,
-           (unsigned long long)t->preemptions, (unsigned long long)t->copies,
-           (unsigned long long)t->prefix_hits, (unsigned long long)t->cancels,
-           (unsigned long long)t->accepted, (unsigned long long)t->drafts,
-           (unsigned long long)t->forced, (unsigned long long)t->unready,
-           (unsigned long long)t->state_hits, (unsigned long long)t->state_accepted);
+    printf(
+        "%d %s in %.1f s: %llu tokens and %llu prompt scores compared in %llu steps; %llu "
+        "preemptions, %llu copies, "
+        "%llu prefix tokens hit, %llu choices cancelled, %llu of %llu drafts held, %llu tokens "
+        "forced, %llu masks unready; with states %llu prefix tokens and %llu drafts; from stores "
+        "%llu blocks, %llu window blocks, %llu states\n",
+        n, what, (double)(now_ns() - began) * 1e-9, (unsigned long long)t->tokens,
+        (unsigned long long)t->scores, (unsigned long long)t->steps,
+        (unsigned long long)t->preemptions, (unsigned long long)t->copies,
+        (unsigned long long)t->prefix_hits, (unsigned long long)t->cancels,
+        (unsigned long long)t->accepted, (unsigned long long)t->drafts,
+        (unsigned long long)t->forced, (unsigned long long)t->unready,
+        (unsigned long long)t->state_hits, (unsigned long long)t->state_accepted,
+        (unsigned long long)t->restored[PART_BLOCK], (unsigned long long)t->restored[PART_WINDOW],
+        (unsigned long long)t->restored[PART_STATE]);
 }
 
 static uint64_t number_from(const char *name, uint64_t otherwise) {
@@ -380,11 +419,12 @@ START_TEST(a_request_gives_the_same_in_any_company) {
     uint64_t began = now_ns();
     for (uint64_t i = 0; i < cases; i++) {
         draw_scenario(&scenario, only ? only : i + 1);
-        run_case(&scenario, run);
-        add_tally(&sum, &run->tally);
+        struct tally tally = {0};
+        run_case(&scenario, run, &tally);
+        add_tally(&sum, &tally);
         small += scenario.small;
-        preempted += scenario.small && run->tally.preemptions > 0;
-        failed += run->tally.differences > 0;
+        preempted += scenario.small && tally.preemptions > 0;
+        failed += tally.differences > 0;
     }
     print_tally("cases", (int)cases, &sum, began);
     printf("%d of %d cases with few blocks preempted\n", preempted, small);
@@ -395,6 +435,8 @@ START_TEST(a_request_gives_the_same_in_any_company) {
         ck_assert(sum.accepted > 0 && sum.drafts > sum.accepted);
         ck_assert(sum.forced > 0 && sum.unready > 0);
         ck_assert(sum.state_hits > 0 && sum.state_accepted > 0);
+        for (enum cache_part part = 0; part < N_CACHE_PARTS; part++)
+            ck_assert_uint_gt(sum.restored[part], 0);
     }
     free(run);
 }

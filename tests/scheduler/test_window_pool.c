@@ -65,6 +65,39 @@ START_TEST(a_holder_that_moves_brings_its_window_block_if_needed) {
 }
 END_TEST
 
+struct window_notes {
+    int n_gained, n_lost;
+    int32_t block;
+};
+
+static void note_gain(void *arg, int32_t block) {
+    struct window_notes *notes = arg;
+    ck_assert(window_pool_has(&pool, block));
+    notes->n_gained++;
+    notes->block = block;
+}
+
+static void note_lose(void *arg, int32_t block) {
+    struct window_notes *notes = arg;
+    ck_assert(window_pool_has(&pool, block));
+    notes->n_lost++;
+    notes->block = block;
+}
+
+START_TEST(an_observer_is_told_of_moved_and_reused_window_blocks) {
+    struct window_notes notes = {0};
+    window_pool_observe(&pool, &(struct window_observer){note_gain, note_lose, &notes});
+    for (int b = 0; b < N; b++) window_pool_attach(&pool, b);
+    ck_assert(notes.n_gained == 0 && notes.n_lost == 0);
+    window_pool_move(&pool, 2, 7);
+    ck_assert(notes.n_gained == 1 && notes.block == 7);
+    window_pool_unwatch(&pool, 1, true);
+    ck_assert_int_eq(notes.n_lost, 0); /* it is idle, and may be watched again */
+    window_pool_attach(&pool, 4);
+    ck_assert(notes.n_lost == 1 && notes.block == 1);
+}
+END_TEST
+
 /* The first position that row n sees is in the first block that it sees, and at most `most` blocks
  * follow up to the row. */
 START_TEST(a_row_sees_its_window_and_no_block_before_it) {
@@ -275,6 +308,7 @@ int main(void) {
     tcase_add_test(core, an_unwatched_window_block_is_free_or_idle);
     tcase_add_test(core, the_oldest_idle_one_is_taken_when_none_is_free);
     tcase_add_test(core, a_holder_that_moves_brings_its_window_block_if_needed);
+    tcase_add_test(core, an_observer_is_told_of_moved_and_reused_window_blocks);
     tcase_add_test(core, a_row_sees_its_window_and_no_block_before_it);
     tcase_add_test(core, blocks_are_usable_up_to_one_whose_row_finds_all);
     suite_add_tcase(suite, core);

@@ -11,6 +11,7 @@
 #define PENSTOCK_TESTS_SAME_BYTES_H
 
 #include "scheduler/internal.h"
+#include "scheduler/store/prefix_store.h"
 #include "support/replay_drafter.h"
 #include "support/tiny_model.h"
 
@@ -72,6 +73,7 @@ struct setting {
     /* of recurrent layers: states of cached prefixes, blocks between them; the engine chooses the
      * number of states for drafts */
     int checkpoints, checkpoint_blocks;
+    const char *store; /* folder or address of a prefix store; NULL: none. Only with caching */
     /* Overwrites a window block before later steps. NULL: on the CPU. */
     void (*poison)(struct backend *b, struct kv_cache *cache, int32_t window_block);
 };
@@ -165,6 +167,7 @@ struct tally {
     uint64_t preemptions, copies, prefix_hits, cancels, steps;
     uint64_t drafts, accepted, forced, unready;
     uint64_t state_hits, state_accepted; /* with recurrent layers */
+    uint64_t restored[N_CACHE_PARTS];    /* parts that were read from the store */
     uint64_t differences;
 };
 
@@ -173,6 +176,7 @@ struct run {
     struct setting setting;
     struct engine *engine, *draft_engine;
     struct scheduler *scheduler;
+    struct prefix_store *store;
     int adapter_number[MOST_ADAPTERS]; /* in the engine; 0: not loaded */
     uint64_t adapter_id[MOST_ADAPTERS], n_adapter_ids;
     struct replay replay;

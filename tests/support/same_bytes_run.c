@@ -280,6 +280,25 @@ void run_reload_adapters(struct run *run, int first) {
     }
 }
 
+/* The identity need not name the model: each folder is used for one. */
+static void open_run_store(struct run *run, struct scheduler_config *scheduler) {
+    struct err err = {0};
+    struct prefix_store_config config = {.place = run->setting.store,
+                                         .max_bytes = (int64_t)1 << 30,
+                                         .identity = {1, 2},
+                                         .n_blocks = scheduler->n_blocks,
+                                         .block_size = scheduler->block_size,
+                                         .window = scheduler->window};
+    if (!config.place) return;
+    for (enum cache_part part = 0; part < N_CACHE_PARTS; part++)
+        config.part_bytes[part] = engine_part_bytes(run->engine, part);
+    if (prefix_store_open(&run->store, &config, &err) != STATUS_OK) {
+        fprintf(stderr, "%s: %s\n", config.place, err.message);
+        exit(1);
+    }
+    scheduler->prefix_store = run->store;
+}
+
 void run_open(struct run *run, const struct request_set *set, const struct setting *setting) {
     memset(run, 0, sizeof *run);
     run->set = set;
@@ -314,6 +333,7 @@ void run_open(struct run *run, const struct request_set *set, const struct setti
         .on_events = on_events,
         .arg = run};
     set_drafter(run, &config);
+    open_run_store(run, &config);
     forget_masks(set);
     run->scheduler = scheduler_new(&config, run->engine);
 }
@@ -339,6 +359,7 @@ static void take_stats(struct run *run) {
 void run_close(struct run *run) {
     take_stats(run);
     scheduler_free(run->scheduler);
+    prefix_store_close(run->store);
     engine_close(run->draft_engine);
     engine_close(run->engine);
     pthread_mutex_destroy(&run->mutex);
@@ -372,8 +393,18 @@ struct client *run_add(struct run *run, const struct asked *asked) {
     return client;
 }
 
+/* As the server does (read_stored in server/generation/prepare.c). */
+static void read_stored(struct run *run, struct generation *g) {
+    bool is_public = g->cache_salt[0] == 0 && g->cache_salt[1] == 0;
+    if (!run->store || !is_public || g->prompt_logprobs >= 0 || generation_reads(g)) return;
+    g->restored = prefix_store_read(run->store, g->prompt, g->n_prompt - 1, 0);
+    for (int i = 0; g->restored && i < g->restored->n_parts; i++)
+        run->tally.restored[g->restored->part[i].part]++;
+}
+
 static void submit(struct client *client) {
     struct err err = {0};
+    read_stored(client->run, &client->generation);
     if (scheduler_submit(client->run->scheduler, &client->generation, &err) == STATUS_OK) return;
     fprintf(stderr, "a request was refused: %s\n", err.message);
     exit(1);

@@ -240,41 +240,57 @@ void op_kv_touch(struct backend *b, struct kv_cache *cache) {
     if (cache->states) touch(cpu_of(b)->pool, cache->states, cache->state_bytes);
 }
 
-size_t op_kv_block_bytes(const struct kv_cache *cache) {
+/* Do the blocks of a kind belong to a part? */
+static bool is_of_part(const struct kv_kind *kv, enum cache_part part) {
+    return part == (kv->has_window ? PART_WINDOW : PART_BLOCK);
+}
+
+size_t op_kv_part_bytes(const struct kv_cache *cache, enum cache_part part) {
     size_t bytes = 0;
+    if (part == PART_STATE) return cache->states ? kv_state_bytes(&cache->config) : 0;
     for (int k = 0; k < cache->n_kinds; k++) {
         const struct kv_kind *kv = &cache->kind[k];
-        if (!kv->has_window) bytes += kv->L * (kv->key_bytes + kv->value_bytes);
+        if (is_of_part(kv, part)) bytes += kv->L * (kv->key_bytes + kv->value_bytes);
     }
     return bytes;
 }
 
-void op_kv_block_get(const struct kv_cache *cache, int block, void *out) {
+void op_kv_part_get(const struct kv_cache *cache, enum cache_part part, int i, void *out) {
     uint8_t *to = out;
+    if (part == PART_STATE) {
+        memcpy(out, kv_state(cache, i, 0), kv_state_bytes(&cache->config));
+        return;
+    }
     for (int k = 0; k < cache->n_kinds; k++) {
         const struct kv_kind *kv = &cache->kind[k];
-        assert(kv->has_window || (block >= 0 && block < kv->n_blocks));
-        for (int place = 0; place < (int)kv->L && !kv->has_window; place++) {
-            memcpy(to, kv_keys(kv, place, block), kv->key_bytes);
-            if (!kv->shares)
-                memcpy(to + kv->key_bytes, kv_values(kv, place, block), kv->value_bytes);
+        if (!is_of_part(kv, part)) continue;
+        assert(i >= 0 && i < kv->n_blocks);
+        for (int place = 0; place < (int)kv->L; place++) {
+            memcpy(to, kv_keys(kv, place, i), kv->key_bytes);
+            if (!kv->shares) memcpy(to + kv->key_bytes, kv_values(kv, place, i), kv->value_bytes);
             to += kv->key_bytes + kv->value_bytes;
         }
     }
+    assert((size_t)(to - (uint8_t *)out) == op_kv_part_bytes(cache, part));
 }
 
-void op_kv_block_put(struct kv_cache *cache, int block, const void *in) {
+void op_kv_part_put(struct kv_cache *cache, enum cache_part part, int i, const void *in) {
     const uint8_t *from = in;
+    if (part == PART_STATE) {
+        memcpy(kv_state(cache, i, 0), in, kv_state_bytes(&cache->config));
+        return;
+    }
     for (int k = 0; k < cache->n_kinds; k++) {
         const struct kv_kind *kv = &cache->kind[k];
-        assert(kv->has_window || (block >= 0 && block < kv->n_blocks));
-        for (int place = 0; place < (int)kv->L && !kv->has_window; place++) {
-            memcpy(kv_keys(kv, place, block), from, kv->key_bytes);
-            if (!kv->shares)
-                memcpy(kv_values(kv, place, block), from + kv->key_bytes, kv->value_bytes);
+        if (!is_of_part(kv, part)) continue;
+        assert(i >= 0 && i < kv->n_blocks);
+        for (int place = 0; place < (int)kv->L; place++) {
+            memcpy(kv_keys(kv, place, i), from, kv->key_bytes);
+            if (!kv->shares) memcpy(kv_values(kv, place, i), from + kv->key_bytes, kv->value_bytes);
             from += kv->key_bytes + kv->value_bytes;
         }
     }
+    assert((size_t)(from - (const uint8_t *)in) == op_kv_part_bytes(cache, part));
 }
 
 static void copy_block(const struct kv_kind *kv, int from, int to) {
