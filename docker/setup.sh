@@ -11,7 +11,7 @@ python3 python3-venv python3-pip"
 for need in "$@"; do
     case $need in
     test)
-        packages="$packages g++ wrk systemd redis-server openmpi-bin libopenmpi-dev"
+        packages="$packages g++ wrk systemd redis-server openmpi-bin libopenmpi-dev iproute2"
         # Another package's kubectl serves as well, and Debian's cannot be installed beside it.
         command -v kubectl >/dev/null || packages="$packages kubernetes-client"
         ;;

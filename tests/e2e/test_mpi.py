@@ -4,6 +4,7 @@ that is killed; processes that differ; idle processes.
 PENSTOCK_MPI names another program than that of the tree, MPI_SOAK=1 runs the long form."""
 import concurrent.futures
 import contextlib
+import json
 import os
 import pathlib
 import random
@@ -172,6 +173,13 @@ def test_two_processes_give_the_bytes_of_two_threads(ranks, even_model):
     assert check_same(ranks, 2, even_model, flags, 400 if LONG_FORM else 40) > 0
 
 
+def test_a_draft_model_gives_the_bytes_of_two_threads(ranks, even_model):
+    """Rank 0 alone has the draft model. Some of its drafts are accepted: it is the same model."""
+    drafting = json.dumps({"method": "draft_model", "model": str(even_model), "num_speculative_tokens": 3})
+    flags = [*SMALL, "--speculative-config", drafting, "--always-speculate"]
+    check_same(ranks, 2, even_model, flags, 80 if LONG_FORM else 16)
+
+
 def test_three_processes_give_the_bytes_of_three_threads(ranks):
     flags = ["--kv-cache-memory", "24MiB", "--max-model-len", "512", "--warm-up"]
     check_same(ranks, 3, MODEL, flags, 80 if LONG_FORM else 8)
@@ -278,7 +286,7 @@ TWO = ["--tensor-parallel-size", "2"]
     (["--tensor-parallel-size", "4"], ["--tensor-parallel-size", "4"], "mpirun started 2 processes, and --tensor-parallel-size is 4"),
     ([], [], "mpirun started 2 processes, and --tensor-parallel-size is 1"),
     ([*TWO, "--lora", "a=/nowhere"], [*TWO, "--lora", "a=/nowhere"], "adapters are not divided among ranks"),
-    ([*TWO, "--prefix-store", "/tmp"], [*TWO, "--prefix-store", "/tmp"], "--prefix-store keeps the prefix cache of a model on the CPU with one rank"),
+    ([*TWO, "--prefix-store", "/tmp"], [*TWO, "--prefix-store", "/tmp"], "--prefix-store keeps the prefix cache on the CPU, and the cache is divided between several ranks"),
 ])
 def test_other_options_are_refused_by_name(even_model, first, second, words):
     code, messages = start_two([*first, "--model", even_model], [*second, "--model", even_model])
