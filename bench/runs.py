@@ -71,12 +71,13 @@ class Server:
                                          "--log-level", "warning", *flags])
 
     def __enter__(self):
-        while True:
+        while self.process.poll() is None:
             try:
                 urllib.request.urlopen(self.url + "/health/ready").close()
                 return self
             except OSError:
                 time.sleep(0.01)
+        raise RuntimeError(f"the server ended with code {self.process.returncode}")
 
     def __exit__(self, *_):
         self.process.terminate()

@@ -75,11 +75,16 @@ class Served:
     def prepare(self, _work):
         return {}
 
+    def extras(self):
+        """Members of the body, and header lines, that the next request has besides the usual ones."""
+        return {}, ""
+
     def request(self, prompt, n_out):
+        members, headers = self.extras()
         body = {"model": self.model, "prompt": prompt, "max_tokens": n_out, "temperature": 0, "ignore_eos": True,
-                "stream": True, **({"return_token_ids": True} if self.wants_tokens else {})}
+                "stream": True, **({"return_token_ids": True} if self.wants_tokens else {}), **members}
         data = json.dumps(body).encode()
-        head = (f"POST {self.path} HTTP/1.1\r\nHost: {self.address[0]}\r\nContent-Type: application/json\r\n"
+        head = (f"POST {self.path} HTTP/1.1\r\nHost: {self.address[0]}\r\nContent-Type: application/json\r\n{headers}"
                 f"Connection: close\r\nContent-Length: {len(data)}\r\n\r\n")
         return head.encode() + data
 
