@@ -248,7 +248,7 @@ def by_choice(events):
 
 def normal(answer):
     """What must be equal whenever the same request is sent."""
-    fields = sorted(name for name, _ in answer.fields)
+    fields = sorted(name for name, _ in answer.fields if name != "traceresponse")  # while a span is free
     if answer.kind == "application/x-ndjson":
         return answer.status, fields, [plain(load(line)) for line in answer.body.splitlines()]
     if answer.body.startswith(b"event: "):

@@ -32,7 +32,7 @@ FLAGS = ["--served-model-name", f"{MODEL},other", "--max-model-len", str(CONTEXT
 OTHERS = [[["--speculative-config", "ngram"], ["--speculative-config", "suffix"],
            ["--speculative-config", "none", "--steps-in-flight", "2"],
            ["--speculative-config", "DRAFT"], ["--speculative-config", "ngram", "--always-speculate"]],
-          [["--api-key", ",".join(KEYS), "--metrics-key", "monitor"], []],
+          [["--api-key", ",".join(KEYS), "--metrics-key", "monitor"], ["--otlp-traces-endpoint", "http://127.0.0.1:9"]],
           [["--cors-origins", "*"], ["--trusted-proxies", "127.0.0.0/8"], []],
           [["--reasoning-parser", "qwen3", "--reasoning-budget", "3"], ["--reasoning-parser", "none"], ["--reasoning-parser", "mistral"],
            ["--no-enable-prefix-caching"],
