@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/traces/traces.h"
+#include "server/traces/internal.h"
 
 /* ---- traceparent ----------------------------------------------------------------------------- */
 
@@ -47,7 +47,7 @@ bool trace_context_read(struct trace_context *out, const char *text) {
     return !is_zero(out->trace_id, TRACE_ID_BYTES) && !is_zero(out->span_id, SPAN_ID_BYTES);
 }
 
-static void write_hex(char *out, const unsigned char *bytes, int n) {
+void trace_hex_write(char *out, const unsigned char *bytes, int n) {
     for (int i = 0; i < n; i++) {
         out[2 * i] = "0123456789abcdef"[bytes[i] >> 4];
         out[2 * i + 1] = "0123456789abcdef"[bytes[i] & 15];
@@ -58,11 +58,11 @@ void trace_context_write(const struct trace_context *context, char out[TRACE_PAR
     assert(!is_zero(context->trace_id, TRACE_ID_BYTES));
     assert(!is_zero(context->span_id, SPAN_ID_BYTES));
     memcpy(out, "00-", 3);
-    write_hex(out + AT_TRACE, context->trace_id, TRACE_ID_BYTES);
+    trace_hex_write(out + AT_TRACE, context->trace_id, TRACE_ID_BYTES);
     out[AT_SPAN - 1] = '-';
-    write_hex(out + AT_SPAN, context->span_id, SPAN_ID_BYTES);
+    trace_hex_write(out + AT_SPAN, context->span_id, SPAN_ID_BYTES);
     out[AT_FLAGS - 1] = '-';
-    write_hex(out + AT_FLAGS, &context->flags, 1);
+    trace_hex_write(out + AT_FLAGS, &context->flags, 1);
     out[LENGTH] = 0;
 }
 

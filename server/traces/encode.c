@@ -110,8 +110,13 @@ static double seconds(uint64_t from_ns, uint64_t to_ns) {
 /* ---- spans ----------------------------------------------------------------------------------- */
 
 static void write_id(struct buf *out, const char *name, const unsigned char *id, int n) {
-    buf_printf(out, ",\"%s\":\"", name);
-    for (int i = 0; i < n; i++) buf_printf(out, "%02x", id[i]);
+    char digits[2 * TRACE_ID_BYTES];
+    assert(n <= TRACE_ID_BYTES);
+    trace_hex_write(digits, id, n);
+    buf_puts(out, ",\"");
+    buf_puts(out, name);
+    buf_puts(out, "\":\"");
+    buf_add(out, digits, 2 * (size_t)n);
     buf_puts(out, "\"");
 }
 

@@ -12,6 +12,11 @@ enum {
     TRACE_BATCH = 128,  /* requests in one message: less than 1 MiB */
 };
 
+/* ---- context.c ------------------------------------------------------------------------------- */
+
+/* Writes 2n hex digits, without a NUL. */
+void trace_hex_write(char *out, const unsigned char *bytes, int n);
+
 /* ---- settings.c: the endpoint and the OTEL_ variables ---------------------------------------- */
 
 struct trace_settings {
