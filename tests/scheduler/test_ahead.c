@@ -12,7 +12,8 @@
 
 enum { N_PROMPTS = 2, N_TOKENS = 20, N_GUESSES = 3, LENGTH = 96 };
 
-static const char *const folders[] = {"glm4moe", "deepseek_v3", "qwen3_5", "glm4moe.gguf"};
+static const char *const folders[] = {"glm4moe", "deepseek_v3", "qwen3_5", "glm4moe.gguf",
+                                      "qwen3_next"};
 enum { N_FOLDERS = sizeof folders / sizeof *folders };
 
 /* ---- the reference -------------------------------------------------------------------------- */
@@ -67,6 +68,7 @@ struct watched {
     struct drafter drafter; /* the scheduler's own */
     struct golden golden[N_PROMPTS];
     struct generation generation[4];
+    int predicts; /* tokens that the next request foresees */
     int n_live, n_asked, n_compared, n_wrong;
     int at[N_TOKENS]; /* guesses compared by place */
     char first[160];
@@ -169,6 +171,8 @@ static void ask(struct watched *w, int prompt, int n) {
                              .n = n,
                              .max_tokens = N_TOKENS,
                              .max_drafts = N_GUESSES,
+                             .predicted = w->golden[prompt].id + w->golden[prompt].n_prompt,
+                             .n_predicted = w->predicts,
                              .sampling = SAMPLING_GREEDY,
                              .prompt_logprobs = -1,
                              .owner = g};
@@ -256,6 +260,21 @@ START_TEST(guesses_after_a_pause_are_right) {
 }
 END_TEST
 
+/* The client foresees half of the text. So drafts of the prediction are accepted, and the last row
+ * is that of the last one. */
+START_TEST(guesses_after_accepted_drafts_are_right) {
+    struct watched *w = watched_new(folders[_i], &alone);
+    struct scheduler_stats stats;
+    w->predicts = N_TOKENS / 2;
+    ask(w, 1, 1);
+    finish(w);
+    scheduler_stats(w->scheduler, &stats);
+    ck_assert_uint_gt(stats.accepted_tokens, 4);
+    ck_assert_int_gt(w->n_compared, N_TOKENS / 2);
+    watched_free(w);
+}
+END_TEST
+
 /* ---- the same bytes ------------------------------------------------------------------------- */
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -309,7 +328,7 @@ static void run_case(const struct request_set *set, uint64_t seed, struct tally 
 
 START_TEST(guesses_change_no_byte) {
     static const enum kv_dtype types[N_FOLDERS] = {KV_DTYPE_AUTO, KV_DTYPE_Q8_0, KV_DTYPE_FLOAT16,
-                                                   KV_DTYPE_FLOAT32};
+                                                   KV_DTYPE_FLOAT32, KV_DTYPE_AUTO};
     char path[96];
     struct request_set *set = mem_calloc(1, sizeof *set);
     struct tally sum = {0};
@@ -342,6 +361,7 @@ int main(void) {
     tcase_add_loop_test(guesses, guesses_do_not_depend_on_steps, 0, N_FOLDERS);
     tcase_add_loop_test(guesses, guesses_survive_preemption, 0, N_FOLDERS);
     tcase_add_loop_test(guesses, guesses_after_a_pause_are_right, 0, N_FOLDERS);
+    tcase_add_loop_test(guesses, guesses_after_accepted_drafts_are_right, 0, N_FOLDERS);
     tcase_add_loop_test(bytes, guesses_change_no_byte, 0, N_FOLDERS);
     suite_add_tcase(suite, guesses);
     suite_add_tcase(suite, bytes);

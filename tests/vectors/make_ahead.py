@@ -28,6 +28,7 @@ from make_families import MIN_GAP, PROMPTS, randomise
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3DecoderLayer
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeDecoderLayer
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer
+from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextDecoderLayer
 
 N_TOKENS, N_GUESSES = 20, 3
 
@@ -179,6 +180,10 @@ def qwen3_5_layer(config):
     return Qwen3_5DecoderLayer(config, config.layer_types.index("full_attention"))
 
 
+def qwen3_next_layer(config):
+    return Qwen3NextDecoderLayer(config, config.layer_types.index("full_attention"))
+
+
 # of these also a GGUF file: name: the architecture there
 FILES = {"glm4moe": "glm4moe"}
 
@@ -187,6 +192,7 @@ FOLDERS = {
     "glm4moe": (make_folders.glm4moe, glm4moe_layer, numbered, {"num_nextn_predict_layers": 1}, False),
     "deepseek_v3": (family_models.deepseek_v3, deepseek_layer, numbered,
                     {"num_nextn_predict_layers": 1, "scoring_func": "sigmoid", "topk_method": "noaux_tc"}, False),
+    "qwen3_next": (family_models.qwen3_next, qwen3_next_layer, named, {}, True),
     "qwen3_5": (family_models.qwen3_5, qwen3_5_layer, named, {"mtp_num_hidden_layers": 1}, True),
 }
 
