@@ -14,6 +14,7 @@
  *     attention, or beside it (forward_recurrent.c). Latent attention multiplies keys' matrices
  *     with queries (forward_latent.c). A layer may lack the first branch or the second.
  *     hidden vector = [norm](x), logits = head(hidden vector)
+ *     The last layer may guess ahead instead: it has a program of its own (forward_ahead.c).
  *
  * An embedding of another width is projected to the stream's width, and back before the head.
  *
