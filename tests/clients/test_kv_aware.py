@@ -23,7 +23,8 @@ N_CONVERSATIONS, N_TURNS = int(os.environ.get("KV_AWARE_CONVERSATIONS", 5)), int
 # Of each of two servers: the conversations fit with room. With 192 MiB, 41 fill both caches, and kv_aware keeps 0.62 of one
 # server's cached tokens: it does not fill the caches equally.
 CACHE_MIB = 128 if N_CONVERSATIONS < 12 else 256
-# Behind round_robin each turn finds the turn before the last one: the more turns, the smaller the difference.
+# Behind round_robin each turn finds the turn before the last one: the more turns, the smaller the difference. A router that
+# always finds the last turn gains 1.41 with 6 turns (docs/scale-out.md, What the choice of a server saves).
 LEAST_GAIN = 1.5 if N_TURNS < 6 else 1.3
 WORDS = "river mill boat bridge summer winter stone letter garden window music paper silver market harbour mountain".split()
 
