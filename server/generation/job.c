@@ -17,9 +17,9 @@
 
 #include "server/generation/job.h"
 
-/* The prompts of one request that reads which the scheduler holds at once. The others wait, so that
+/* The prompts of a request that reads which the scheduler holds at once. The others wait, so that
  * requests of other clients wait for about two steps. */
-enum { MAX_READ_AT_ONCE = 64, STEPS_READ_AT_ONCE = 2 };
+enum { STEPS_READ_AT_ONCE = 2 };
 
 /* ---- events --------------------------------------------------------------------------------- */
 
@@ -172,9 +172,26 @@ static void add_to_choice(struct generation_job *job, struct prompt_run *run,
 
 /* May the scheduler get the next prompt? It has at least one. */
 static bool may_submit(const struct generation_job *job) {
-    const int step = job->app->options->engine.max_num_batched_tokens;
-    if (job->n_submitted == job->n_prompts || job->n_running == MAX_READ_AT_ONCE) return false;
-    return job->n_running == 0 || job->n_reading < (int64_t)STEPS_READ_AT_ONCE * step;
+    const struct engine_config *config = &job->app->options->engine;
+    const int64_t n = STEPS_READ_AT_ONCE, rows = n * config->max_num_batched_tokens,
+                  seqs = n * config->max_num_seqs;
+    if (job->n_submitted == job->n_prompts) return false;
+    return job->n_running == 0 || (job->n_reading < rows && job->n_running < seqs);
+}
+
+/* Returns the rows of prompt i that the prompt before it does not have. Whole blocks at their
+ * beginning are computed once, if prompts share blocks. */
+static int own_rows(const struct generation_job *job, int i) {
+    const struct app *app = job->app;
+    const struct generation *g = &job->prompts[i].generation;
+    const int block = engine_memory(app->engine)->block_size;
+    assert(g->n_prompt > 0 && block > 0);
+    if (i == 0 || !app->options->scheduler.prefix_caching || engine_model(app->engine)->is_encoder)
+        return g->n_prompt;
+    const struct generation *before = &job->prompts[i - 1].generation;
+    int same = 0, n = min_int(g->n_prompt - 1, before->n_prompt); /* the last row is computed */
+    while (same < n && g->prompt[same] == before->prompt[same]) same++;
+    return g->n_prompt - same / block * block;
 }
 
 /* Returns the time after which the job ends, from the earlier of the two deadlines; 0: never. */
@@ -189,12 +206,14 @@ static uint64_t deadline_of(const struct generation_job *job, uint64_t received_
  * limits do not apply to them. */
 static void submit_more(struct generation_job *job) {
     while (!job->cancelled && !job->err.status && may_submit(job)) {
-        struct generation *g = &job->prompts[job->n_submitted].generation;
+        struct prompt_run *run = &job->prompts[job->n_submitted];
+        struct generation *g = &run->generation;
         g->received_ns = job->prompts[0].generation.received_ns;
         g->deadline_ns = deadline_of(job, g->received_ns);
         g->is_admitted = job->n_submitted > 0 || job->past;
         if (scheduler_submit(job->app->scheduler, g, &job->err)) return;
-        job->n_reading += g->n_prompt;
+        run->n_rows = own_rows(job, job->n_submitted);
+        job->n_reading += run->n_rows;
         job->n_submitted++;
         job->n_running++;
     }
@@ -221,8 +240,8 @@ static void adapter_ends(struct generation_job *job) {
 
 /* The scheduler has returned a generation. */
 static void returned(struct generation_job *job, const struct generation *g) {
-    job->n_running--;
-    job->n_reading -= job->api->reads ? g->n_prompt : 0;
+    job->n_running--, job->n_reading -= ((const struct prompt_run *)g->owner)->n_rows;
+    assert(job->n_reading >= 0);
     if (job->api->reads && !job->cancelled && !job->err.status) {
         submit_more(job);
         if (job->err.status) end_failed(job);

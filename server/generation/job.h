@@ -61,6 +61,7 @@ struct prompt_run {
     double *hidden_sum;         /* generation.hidden_sum, or NULL */
     struct token_logprob *read; /* [generation.n_logprob_ids] or NULL */
     int n_read;
+    int n_rows; /* of an API that reads: those that the prompts before it do not have */
     int n_cached;
     uint64_t first_scheduled_ns, first_token_ns; /* now_ns(); 0: not yet */
     struct choice *choices;                      /* [n_generated] */
@@ -126,7 +127,7 @@ struct generation_job {
     struct prompt_run *prompts;
     int n_open;        /* choices that are not done */
     int n_submitted;   /* prompts of an API that reads, in their order */
-    int64_t n_reading; /* prompt tokens of those that the scheduler holds */
+    int64_t n_reading; /* rows of those that the scheduler holds, without shared prefixes */
     int n_running;     /* generations that the scheduler holds */
     int prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens;
     int predicted_held, predicted_refused; /* drafts from the request's predicted output */
