@@ -31,6 +31,10 @@ enum status labels_set(const struct label *labels, int n, struct arena *arena,
  * probability of all labels together. */
 double labels_probabilities(const struct token_logprob *read, int n, double *probability);
 
+/* Returns the logarithm of the first label's probability divided by the second's, within +-9999:
+ * the difference of their logits. */
+double labels_log_ratio(const struct token_logprob read[2]);
+
 /* Returns the first of the options with the highest probability. */
 int decisions_best(const double *probability, int n);
 
@@ -62,8 +66,11 @@ enum status pairs_check_size(const struct text_pair *pairs, int n, const struct 
 double *pairs_scores(const struct api_answer *answer, const struct api_choice *choices,
                      int n_choices, int *n);
 
-/* Returns the text of a query or document: a string, or an object with `text`; data NULL:
- * neither, or an empty text. It points into the value. */
+/* Returns the string of a query or document: the value, or `text` of an object or of the only part
+ * in its `content`; otherwise NULL. */
+const struct json *pairs_value(const struct json *value);
+
+/* Returns its text, which points into the value; data NULL: the text is empty or missing. */
 struct span pairs_text(const struct json *value);
 
 /* ---- request.c ------------------------------------------------------------------------------ */

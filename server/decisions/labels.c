@@ -80,6 +80,13 @@ double labels_probabilities(const struct token_logprob *read, int n, double *pro
     return fmin(1, exp(most) * sum);
 }
 
+double labels_log_ratio(const struct token_logprob read[2]) {
+    const double least = -9999, yes = fmax(read[0].logprob, least),
+                 no = fmax(read[1].logprob, least);
+    assert(yes <= 1 && no <= 1);
+    return yes - no;
+}
+
 int decisions_best(const double *probability, int n) {
     int best = 0;
     assert(n > 0);

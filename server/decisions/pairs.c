@@ -78,9 +78,12 @@ enum status pairs_parse(struct api_request **out, const struct field_table *fiel
     enum status status = json_parse_strict(&tree, "The body", text.data, text.length, err);
     buf_free(&text);
     if (status) return status;
-    if (compares(limits)) return api_parse_embeddings(out, tree, limits, api, err);
-    return by_ids(limits) ? api_parse_text(out, tree, limits, api, err)
-                          : api_parse_chat(out, tree, limits, api, err);
+    status = compares(limits) ? api_parse_embeddings(out, tree, limits, api, err)
+             : by_ids(limits) ? api_parse_text(out, tree, limits, api, err)
+                              : api_parse_chat(out, tree, limits, api, err);
+    const struct json *activation = fields_member(fields, body, "use_activation");
+    if (!status) (*out)->uses_activation = !activation || json_true(activation);
+    return status;
 }
 
 /* ---- prompts -------------------------------------------------------------------------------- */
@@ -238,14 +241,16 @@ enum status pairs_check_size(const struct text_pair *pairs, int n, const struct 
 
 static double read_score(const struct api_answer *answer, const struct api_choice *choice) {
     const struct classifier *classifier = answer->limits->classifier;
+    const bool is_logit = !answer->request->uses_activation;
     double probability[2];
     if (!classifier) {
         assert(choice->read);
+        if (is_logit) return labels_log_ratio(choice->read);
         labels_probabilities(choice->read, 2, probability);
         return probability[0];
     }
     double *values = api_pooled(answer, choice, &classifier->head);
-    api_activate(classifier->of_scores, values, classifier->n_labels);
+    if (!is_logit) api_activate(classifier->of_scores, values, classifier->n_labels);
     double score = values[0];
     mem_free(values);
     return score;
@@ -289,8 +294,18 @@ double *pairs_scores(const struct api_answer *answer, const struct api_choice *c
     return scores;
 }
 
+const struct json *pairs_value(const struct json *value) {
+    if (json_is(value, JSON_OBJECT) && !json_member(value, "text")) {
+        const struct json *parts = json_member(value, "content");
+        value = json_is(parts, JSON_ARRAY) && json_count(parts) == 1 ? json_first(parts) : NULL;
+        if (!json_is(value, JSON_OBJECT)) return NULL;
+    }
+    if (json_is(value, JSON_OBJECT)) value = json_member(value, "text");
+    return json_is(value, JSON_STRING) ? value : NULL;
+}
+
 struct span pairs_text(const struct json *value) {
-    const struct json *text = json_is(value, JSON_OBJECT) ? json_member(value, "text") : value;
-    bool is_text = json_is(text, JSON_STRING) && json_length(text) > 0;
+    const struct json *text = pairs_value(value);
+    bool is_text = text && json_length(text) > 0;
     return is_text ? (struct span){json_text(text), json_length(text)} : (struct span){NULL, 0};
 }

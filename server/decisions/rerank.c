@@ -19,9 +19,10 @@ struct ranking {
 static const struct field rows[] = {
     {"model", FIELD_STRING, FIELD_NOT_STORED, .copied_to = "model"},
     {"query", FIELD_ANY, FIELD_NOT_STORED, .required = true},
-    {"documents", FIELD_ARRAY, FIELD_NOT_STORED, .required = true},
-    {"top_n", FIELD_INT, FIELD_NOT_STORED, 0, 1, INT32_MAX},
+    {"documents", FIELD_ANY, FIELD_NOT_STORED, .required = true},
+    {"top_n", FIELD_INT, FIELD_NOT_STORED, 0, 0, INT32_MAX},
     {"return_documents", FIELD_BOOL, FIELD_NOT_STORED},
+    {"use_activation", FIELD_BOOL, FIELD_NOT_STORED, 1},
     {"instruction", FIELD_STRING, FIELD_NOT_STORED},
     {"cache_salt", FIELD_STRING, FIELD_NOT_STORED, .copied_to = "cache_salt"},
     {"priority", FIELD_INT, FIELD_NOT_STORED, 0, INT32_MIN, INT32_MAX, .copied_to = "priority"},
@@ -31,27 +32,13 @@ static const struct field rows[] = {
 
 static const struct field_table rerank_fields = {FIELDS_OF(rows)};
 
-/* Fields of Cohere's and Jina's that cut documents: their texts would differ. */
-static enum status refuse_unserved(const struct json *body, struct err *err) {
-    static const char *const names[] = {"max_tokens_per_doc", "max_chunks_per_doc",
-                                        "rank_fields",        "truncate_prompt_tokens",
-                                        "truncation_side",    "max_tokens_per_query"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const struct json *value = json_member(body, names[i]);
-        if (!value || json_is(value, JSON_NULL)) continue;
-        return err_set(err, STATUS_INVALID_REQUEST, names[i],
-                       "'%s' is not served by this version: leave it out, and send texts that fit "
-                       "into the context.",
-                       names[i]);
-    }
-    return STATUS_OK;
-}
-
 static enum status check_body(const struct json *body, struct err *err) {
     if (!json_is(body, JSON_OBJECT))
         return err_set(err, STATUS_INVALID_REQUEST, NULL,
                        "The body must be a JSON object, but it is %s.", json_type_name(body));
-    if (fields_check(&rerank_fields, body, err) || refuse_unserved(body, err)) return err->status;
+    if (fields_check(&rerank_fields, body, err) ||
+        api_refuse_unserved(body, UNSERVED_IN_SCORES, err))
+        return err->status;
     if (!pairs_text(fields_member(&rerank_fields, body, "query")).data)
         return err_set(err, STATUS_INVALID_REQUEST, "query",
                        "'query' must be a text, beside a list of 'documents'.");
@@ -71,26 +58,32 @@ static enum status refuse_document(int i, struct err *err) {
                    "'%s' must be a text, or an object with 'text'.", name);
 }
 
-/* Makes a pair of each document, and keeps its JSON for the answer. */
+/* Keeps the JSON of a document's text for the answer. Returns NULL if memory is short. */
+static const char *keep_document(struct api_request *request, const struct json *document) {
+    struct buf shown = {0};
+    json_write_value(&shown, pairs_value(document));
+    char *kept = arena_alloc(request->arena, shown.length + 1);
+    if (kept) memcpy(kept, shown.data, shown.length);
+    if (kept) kept[shown.length] = 0;
+    buf_free(&shown);
+    return kept;
+}
+
+/* Makes a pair of each of n documents, a list or a single one. */
 static enum status read_documents(struct api_request *request, const struct json *body,
-                                  struct ranking *ranking, struct text_pair *pairs,
+                                  struct ranking *ranking, struct text_pair *pairs, int n,
                                   struct err *err) {
     const struct json *documents = fields_member(&rerank_fields, body, "documents");
     const struct span query = pairs_text(fields_member(&rerank_fields, body, "query"));
-    int i = 0;
-    json_each(document, documents) {
-        struct buf shown = {0};
+    const bool is_list = json_is(documents, JSON_ARRAY);
+    const struct json *document = is_list ? json_first(documents) : documents;
+    for (int i = 0; i < n; i++, document = document->next) {
+        assert(document);
         pairs[i] = (struct text_pair){query, pairs_text(document)};
         if (!pairs[i].document.data) return refuse_document(i, err);
-        const bool is_text = json_is(document, JSON_STRING);
-        json_write_value(&shown, is_text ? document : json_member(document, "text"));
-        char *kept = arena_alloc(request->arena, shown.length + 1);
-        if (kept) memcpy(kept, shown.data, shown.length);
-        if (kept) kept[shown.length] = 0;
-        buf_free(&shown);
-        if (!kept)
+        ranking->document[i] = keep_document(request, document);
+        if (!ranking->document[i])
             return err_set(err, STATUS_UNAVAILABLE, NULL, "Not enough memory for the documents.");
-        ranking->document[i++] = kept;
     }
     return STATUS_OK;
 }
@@ -100,19 +93,22 @@ static enum status finish(struct api_request *request, const struct json *body,
     const struct json *top = fields_member(&rerank_fields, body, "top_n");
     const struct json *with = fields_member(&rerank_fields, body, "return_documents");
     const struct json *wish = fields_member(&rerank_fields, body, "instruction");
-    const int n = json_count(fields_member(&rerank_fields, body, "documents"));
+    const struct json *documents = fields_member(&rerank_fields, body, "documents");
+    const bool is_list = json_is(documents, JSON_ARRAY);
+    const int n = is_list ? json_count(documents) : pairs_value(documents) ? 1 : 0;
+    const int top_n = top ? (int)json_integer(top) : 0;
     struct ranking *ranking = arena_alloc(request->arena, sizeof *ranking);
     if (n < 1 || n > API_MAX_INPUTS)
         return err_set(err, STATUS_INVALID_REQUEST, "documents",
                        "'documents' must be a list of 1 to %d texts.", API_MAX_INPUTS);
     const char **kept = arena_alloc(request->arena, (size_t)n * sizeof *kept);
     if (!ranking || !kept) return err_set(err, STATUS_UNAVAILABLE, NULL, "Not enough memory.");
-    *ranking = (struct ranking){.top_n = top ? (int)json_integer(top) : INT32_MAX,
+    *ranking = (struct ranking){.top_n = top_n > 0 ? top_n : INT32_MAX,
                                 .with_documents = !with || json_true(with),
                                 .document = kept};
     request->reading = ranking;
     struct text_pair *pairs = mem_calloc((size_t)n, sizeof *pairs);
-    enum status status = read_documents(request, body, ranking, pairs, err);
+    enum status status = read_documents(request, body, ranking, pairs, n, err);
     if (!status) status = pairs_check_size(pairs, n, wish, "query", err);
     if (!status) status = pairs_fill(request, limits, pairs, n, wish ? json_text(wish) : NULL, err);
     mem_free(pairs);

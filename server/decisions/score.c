@@ -12,6 +12,10 @@ static const struct field rows[] = {
     {"text_2", FIELD_ANY, FIELD_NOT_STORED},
     {"queries", FIELD_ANY, FIELD_NOT_STORED},
     {"documents", FIELD_ANY, FIELD_NOT_STORED},
+    {"items", FIELD_ANY, FIELD_NOT_STORED},
+    {"data_1", FIELD_ANY, FIELD_NOT_STORED},
+    {"data_2", FIELD_ANY, FIELD_NOT_STORED},
+    {"use_activation", FIELD_BOOL, FIELD_NOT_STORED, 1},
     {"instruction", FIELD_STRING, FIELD_NOT_STORED},
     {"cache_salt", FIELD_STRING, FIELD_NOT_STORED, .copied_to = "cache_salt"},
     {"priority", FIELD_INT, FIELD_NOT_STORED, 0, INT32_MIN, INT32_MAX, .copied_to = "priority"},
@@ -28,15 +32,16 @@ struct texts {
     int n;
 };
 
-static enum status read_side(struct texts *out, const struct json *body, const char *name,
-                             const char *other, struct err *err) {
-    const struct json *value = fields_member(&score_fields, body, name);
-    *out = (struct texts){name, value, 1};
-    if (!value) out->name = other, out->value = value = fields_member(&score_fields, body, other);
-    if (json_is(value, JSON_ARRAY)) out->n = json_count(value);
-    if (!value)
-        return err_set(err, STATUS_INVALID_REQUEST, name,
-                       "'%s' is missing: it must be a text or a list of texts.", name);
+/* Reads the side that has one of vLLM's names for it; `names` ends with NULL. */
+static enum status read_side(struct texts *out, const struct json *body, const char *const *names,
+                             struct err *err) {
+    const char *const *name = names;
+    while (*name && !fields_member(&score_fields, body, *name)) name++;
+    if (!*name)
+        return err_set(err, STATUS_INVALID_REQUEST, names[0],
+                       "'%s' is missing: it must be a text or a list of texts.", names[0]);
+    *out = (struct texts){*name, fields_member(&score_fields, body, *name), 1};
+    if (json_is(out->value, JSON_ARRAY)) out->n = json_count(out->value);
     if (out->n >= 1 && out->n <= API_MAX_INPUTS) return STATUS_OK;
     return err_set(err, STATUS_INVALID_REQUEST, out->name,
                    "'%s' must have 1 to %d texts, but it has %d.", out->name, API_MAX_INPUTS,
@@ -66,9 +71,14 @@ static enum status store_side(const struct texts *side, struct text_pair *pairs,
 
 static enum status read_pairs(struct api_request *request, const struct json *body,
                               const struct api_limits *limits, struct err *err) {
+    static const char *const firsts[] = {"text_1", "queries", "data_1", NULL}, *const seconds[] = {
+                                                                                   "text_2",
+                                                                                   "documents",
+                                                                                   "items",
+                                                                                   "data_2", NULL};
     struct texts first, second;
-    if (read_side(&first, body, "text_1", "queries", err)) return err->status;
-    if (read_side(&second, body, "text_2", "documents", err)) return err->status;
+    if (read_side(&first, body, firsts, err)) return err->status;
+    if (read_side(&second, body, seconds, err)) return err->status;
     const int n = max_int(first.n, second.n);
     if (first.n != n && first.n != 1)
         return err_set(err, STATUS_INVALID_REQUEST, first.name,
@@ -95,6 +105,7 @@ static enum status parse_body(struct api_request **out, struct json *body,
         status = err_set(err, STATUS_INVALID_REQUEST, NULL,
                          "The body must be a JSON object, but it is %s.", json_type_name(body));
     if (!status) status = fields_check(&score_fields, body, err);
+    if (!status) status = api_refuse_unserved(body, UNSERVED_IN_SCORES, err);
     if (!status) status = pairs_parse(out, &score_fields, body, limits, &api_score, err);
     if (!status) status = read_pairs(*out, body, limits, err);
     if (!status) api_read_only(*out);

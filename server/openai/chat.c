@@ -155,7 +155,7 @@ static enum status check_budget(struct parse *parse) {
 static enum status finish_request(struct parse *parse) {
     struct chat_body *given = parse->target;
     struct api_request *request = &given->request;
-    enum status status = refuse_unserved(parse, UNSERVED_IN_CHAT);
+    enum status status = api_refuse_unserved(parse->object, UNSERVED_IN_CHAT, parse->err);
     if (status != STATUS_OK) return status;
     given->prompt.text = "";
     given->prompt.messages = field_given(parse, "messages");

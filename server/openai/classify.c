@@ -26,6 +26,8 @@ static const struct field_table classify_fields = {FIELDS_OF(rows)};
 static enum status finish(struct parse *parse) {
     struct api_request *request = parse->target;
     const struct classifier *classifier = parse->limits->classifier;
+    if (api_refuse_unserved(parse->object, UNSERVED_IN_VECTORS, parse->err))
+        return parse->err->status;
     if (!field_given(parse, "input")) return field_wrong(parse, "input", "is missing");
     if (!classifier)
         return err_set(parse->err, STATUS_INVALID_REQUEST, "model",
@@ -141,7 +143,6 @@ const struct api api_classify = {
 
 static const struct field pooling_rows[] = {
     {"task", FIELD_STRING, FIELD_NOT_STORED},
-    {"use_activation", FIELD_BOOL, FIELD_NOT_STORED, 1},
 };
 
 static const struct field_table pooling_fields = {FIELDS_OF(pooling_rows)};
@@ -161,7 +162,6 @@ static enum status read_task(const struct json *body, const struct api_limits *l
                  {"token_embed", {false, true}},
                  {"token_classify", {true, true}}};
     const struct json *task = fields_member(&pooling_fields, body, "task");
-    const struct json *activation = fields_member(&pooling_fields, body, "use_activation");
     const struct classifier *classifier = limits->classifier;
     bool is_known = !task || json_is(task, JSON_NULL);
     *out = (struct pooling_task){classifier, classifier && classifier->of_tokens};
@@ -170,15 +170,10 @@ static enum status read_task(const struct json *body, const struct api_limits *l
         *out = tasks[i].task;
         is_known = true;
     }
-    if (!is_known)
-        return err_set(err, STATUS_INVALID_REQUEST, "task",
-                       "'task' must be \"embed\", \"classify\", \"token_embed\" or "
-                       "\"token_classify\".");
-    if (!out->classifies && activation && !json_true(activation) && !json_is(activation, JSON_NULL))
-        return err_set(err, STATUS_INVALID_REQUEST, "use_activation",
-                       "'use_activation' may only be false for the tasks \"classify\" and "
-                       "\"token_classify\".");
-    return STATUS_OK;
+    if (is_known) return STATUS_OK;
+    return err_set(err, STATUS_INVALID_REQUEST, "task",
+                   "'task' must be \"embed\", \"classify\", \"token_embed\" or "
+                   "\"token_classify\".");
 }
 
 static enum status parse_pooling(struct api_request **out, struct json *body,

@@ -82,7 +82,7 @@ static enum status set_suffix(struct parse *parse) {
 
 static enum status finish_request(struct parse *parse) {
     struct completion_body *given = parse->target;
-    enum status status = refuse_unserved(parse, UNSERVED_IN_COMPLETIONS);
+    enum status status = api_refuse_unserved(parse->object, UNSERVED_IN_COMPLETIONS, parse->err);
     if (status != STATUS_OK) return status;
     if (!field_given(parse, "prompt")) return field_wrong(parse, "prompt", "is missing");
     if (set_suffix(parse)) return parse->err->status;

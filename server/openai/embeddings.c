@@ -51,6 +51,7 @@ static const struct field fields[] = {
     {"encoding_format", FIELD_ANY, FIELD_NOT_STORED, .check = check_encoding},
     {"prompt_name", FIELD_STRING, FIELD_NOT_STORED, .check = check_prompt_name},
     {"dimensions", FIELD_INT, IN(dimensions), 0, 1, INT32_MAX, .check = check_dimensions},
+    {"use_activation", FIELD_BOOL, IN(uses_activation), 1},
     {"add_special_tokens", FIELD_BOOL, IN(add_special_tokens), 1},
     {"user", FIELD_STRING, FIELD_NOT_STORED},
     {"priority", FIELD_INT, IN(priority), 0, INT32_MIN, INT32_MAX},
@@ -114,6 +115,8 @@ enum status api_embed_texts(struct api_request *request, const struct api_limits
 static enum status finish_embeddings(struct parse *parse) {
     struct api_request *request = parse->target;
     const struct pooling *pooling = parse->limits->pooling;
+    if (api_refuse_unserved(parse->object, UNSERVED_IN_VECTORS, parse->err))
+        return parse->err->status;
     if (!field_given(parse, "input")) return field_wrong(parse, "input", "is missing");
     if (pooling->unserved[0])
         return err_set(parse->err, STATUS_INVALID_REQUEST, "model",
@@ -179,7 +182,7 @@ double *api_embedding(const struct api_answer *answer, const struct api_choice *
 /* The factor of the vector that makes the embedding. Only the numbers that are kept count. */
 static double factor_of(const struct api_answer *answer, const double *pooled, int n) {
     double squares = 0;
-    if (!answer->limits->pooling->normalises) return 1;
+    if (!answer->limits->pooling->normalises || !answer->request->uses_activation) return 1;
     for (int i = 0; i < n; i++) squares += pooled[i] * pooled[i];
     return squares > 0 ? 1 / sqrt(squares) : 0;
 }

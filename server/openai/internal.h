@@ -43,13 +43,6 @@ void finish_mirostat(const struct parse *parse);
 /* Fails with "'name' is not served by this version: leave it out<but>." */
 enum status not_served(struct parse *parse, const char *name, const char *but);
 
-/* The bodies that refuse_unserved knows: a bit set. */
-enum { UNSERVED_IN_COMPLETIONS = 1, UNSERVED_IN_CHAT = 2, UNSERVED_IN_TOKENIZE = 4 };
-
-/* Fails if the body has a field that would change the answer but is not supported in it
- * (unserved.c). */
-enum status refuse_unserved(struct parse *parse, int where);
-
 /* Checks of single fields. Each is named after its field. */
 enum status check_n(struct parse *parse, const char *name, const struct json *value);
 enum status check_stream_options(struct parse *parse, const char *name, const struct json *value);

@@ -161,8 +161,8 @@ struct api_request {
     int input_prompt;        /* before each text: index + 1 in pooling->prompt; 0: none */
     bool as_base64;          /* embeddings are base64 of their floats */
     bool of_tokens;          /* the answer has a vector, or labels, of each token */
-    bool classifies;         /* the answer has the values of a classifier's labels, */
-    bool uses_activation;    /* as probabilities rather than logits */
+    bool classifies;         /* the answer has the values of a classifier's labels */
+    bool uses_activation;    /* labels and scores are probabilities, and embeddings normalised */
     const void *reading;     /* of an API that reads: for its writers, in the arena */
     bool stores, background; /* /v1/responses: the answer is kept; its client does not wait */
     const char *previous;    /* the id of the response before it, in the arena; NULL: none */
@@ -496,6 +496,20 @@ void api_rename(struct err *err, const char *names, size_t length);
 
 /* Appends a field to a list of the client's names, unless the list has it. */
 void api_list_field(struct buf *list, const struct api_request *request, const char *field);
+
+/* The bodies of api_refuse_unserved: a bit set. Vectors are embeddings and labels, scores those of
+ * pairs. */
+enum {
+    UNSERVED_IN_COMPLETIONS = 1,
+    UNSERVED_IN_CHAT = 2,
+    UNSERVED_IN_TOKENIZE = 4,
+    UNSERVED_IN_VECTORS = 8,
+    UNSERVED_IN_SCORES = 16,
+};
+
+/* Fails if the body, an object, has a field that would change the answer but is not supported in
+ * it (unserved.c). */
+enum status api_refuse_unserved(const struct json *body, int where, struct err *err);
 
 /* Does the value contain the character NUL, which would end a template's text? */
 bool api_holds_nul(const struct json *value);

@@ -70,7 +70,8 @@ const struct field_table detokenize_fields = {FIELDS_OF(detokenize_rows)};
 static enum status finish_tokenize(struct parse *parse, struct api_tokenize *request) {
     bool is_prompt = field_given(parse, "prompt") != NULL;
     bool is_text = is_prompt || field_given(parse, "content");
-    if (refuse_unserved(parse, UNSERVED_IN_TOKENIZE)) return parse->err->status;
+    if (api_refuse_unserved(parse->object, UNSERVED_IN_TOKENIZE, parse->err))
+        return parse->err->status;
     if (is_text == (request->prompt.messages != NULL)) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, "prompt",
                        "Exactly one of 'prompt', 'content' and 'messages' must be given.");
@@ -85,7 +86,8 @@ static enum status finish_tokenize(struct parse *parse, struct api_tokenize *req
 }
 
 static enum status finish_template(struct parse *parse, struct api_tokenize *request) {
-    if (refuse_unserved(parse, UNSERVED_IN_TOKENIZE)) return parse->err->status;
+    if (api_refuse_unserved(parse->object, UNSERVED_IN_TOKENIZE, parse->err))
+        return parse->err->status;
     if (!request->prompt.messages) return field_wrong(parse, "messages", "is missing");
     return check_generation_prompt(parse, &request->prompt);
 }

@@ -13,6 +13,10 @@
 #define C UNSERVED_IN_COMPLETIONS
 #define H UNSERVED_IN_CHAT
 #define T UNSERVED_IN_TOKENIZE
+#define V UNSERVED_IN_VECTORS
+#define S UNSERVED_IN_SCORES
+
+#define FIT "send texts that fit into the context"
 
 struct unserved {
     const char *name;
@@ -27,6 +31,7 @@ static const struct unserved unserved[] = {
     {"adaptive_target", C | H, "-1", NULL},
     {"audio", H, NULL, NULL},
     {"chat_template", H | T, "\"\"", "render the messages and send them as a 'prompt'"},
+    {"chat_template_kwargs", S, "{}", "'instruction' gives the task"},
     {"constraints", C | H, "[]", "'allowed_token_ids' and 'bad_words' forbid tokens"},
     {"diversity_penalty", C | H, "0", "use 'n' with a 'temperature' for texts that differ"},
     {"documents", H, "[]", "a template that knows them takes them in 'chat_template_kwargs'"},
@@ -34,6 +39,8 @@ static const struct unserved unserved[] = {
     {"dynatemp_range", C | H, "0", NULL},
     {"ec_transfer_params", C | H, "{}", NULL},
     {"echo", H, "false", NULL},
+    {"embed_dtype", V, "\"float32\"", NULL},
+    {"endianness", V, "\"native\" \"little\"", NULL},
     {"force_words_ids", C | H, "[]", "'logit_bias' changes the odds of single tokens"},
     {"function_call", C, "\"none\"", "use /v1/chat/completions"},
     {"functions", C, "[]", "use /v1/chat/completions"},
@@ -48,14 +55,20 @@ static const struct unserved unserved[] = {
     {"kv_transfer_params", C | H, "{}", NULL},
     {"logits_processors", C | H, "[]", "'logit_bias' changes the odds of single tokens"},
     {"lora", C | H, "[]", NULL},
-    {"messages", C, "[]", "use /v1/chat/completions"},
+    {"max_chunks_per_doc", S, NULL, FIT},
+    {"max_tokens_per_doc", S, "0", FIT},
+    {"max_tokens_per_query", S, "0", FIT},
+    {"messages", C | V, "[]", "use /v1/chat/completions, whose /render gives the prompt's ids"},
     {"min_keep", C | H, "0 1", NULL},
+    {"mm_processor_kwargs", V | S, "{}", NULL},
     {"modalities", H, "[\"text\"]", NULL},
     {"moderation", H, NULL, NULL},
     {"n_indent", C | H, "0", NULL},
     {"n_probs", C | H, "0", "use 'logprobs'"},
+    {"normalize", V, "true", "'use_activation' turns normalisation off"},
     {"num_beam_groups", C | H, "1", "use 'n' with a 'temperature' for texts that differ"},
     {"num_beams", C | H, "1", "use 'use_beam_search' with 'best_of'"},
+    {"padding", V | S, "\"do_not_pad\"", NULL},
     {"parse_special", T, "true", NULL},
     {"penalty_alpha", C | H, "0", "use 'min_p', or 'top_k' with 'presence_penalty'"},
     {"post_sampling_probs", C | H, "false", NULL},
@@ -63,6 +76,7 @@ static const struct unserved unserved[] = {
     {"prompt", H, "\"\" []", "use 'messages', or /v1/completions"},
     {"prompt_embeds", C | H, "[]", NULL},
     {"prompt_logprob_token_ids", C | H, "[]", NULL},
+    {"rank_fields", S, NULL, FIT},
     {"reasoning_budget", C, "-1", "use /v1/chat/completions"},
     {"reasoning_budget_message", C, "\"\"", "use /v1/chat/completions"},
     {"reasoning_budget_tokens", C, "-1", "use /v1/chat/completions"},
@@ -84,6 +98,8 @@ static const struct unserved unserved[] = {
     {"tools", C, "[]", "use /v1/chat/completions"},
     {"top_logprobs", C, "0", "use 'logprobs'"},
     {"trace_decode_token_ids", C | H, "[]", NULL},
+    {"truncate_prompt_tokens", S, NULL, FIT},
+    {"truncation_side", S, NULL, FIT},
     {"vllm_xargs", C | H, "{}", NULL},
     {"watermarking", C | H, "false", NULL},
     {"web_search_options", H, NULL, NULL},
@@ -130,10 +146,10 @@ static int by_name(const void *name, const void *row) {
     return strcmp(name, ((const struct unserved *)row)->name);
 }
 
-enum status refuse_unserved(struct parse *parse, int where) {
+enum status api_refuse_unserved(const struct json *body, int where, struct err *err) {
     const struct json *value[N_UNSERVED] = {0};
-    assert(json_is(parse->object, JSON_OBJECT) && where);
-    json_each(member, parse->object) { /* if a field occurs twice, the last one is used */
+    assert(json_is(body, JSON_OBJECT) && where);
+    json_each(member, body) { /* if a field occurs twice, the last one is used */
         const struct unserved *row =
             bsearch(member->name, unserved, N_UNSERVED, sizeof *unserved, by_name);
         if (row && (row->where & where)) value[row - unserved] = member;
@@ -143,7 +159,7 @@ enum status refuse_unserved(struct parse *parse, int where) {
         if (!value[i] || is_neutral(row, value[i])) continue;
         const char *neutral = row->neutral ? row->neutral : "";
         int first = (int)strcspn(neutral, " ");
-        return err_set(parse->err, STATUS_INVALID_REQUEST, row->name,
+        return err_set(err, STATUS_INVALID_REQUEST, row->name,
                        "'%s' is not served by this version: leave it out%s%.*s%s%s.", row->name,
                        first > 0 ? " or give " : "", first, neutral, row->instead ? "; " : "",
                        row->instead ? row->instead : "");

@@ -191,17 +191,18 @@ SYSTEMONE = {"model": MODEL, "state": {"a": ["b"]}, "cache_salt": "a", "priority
     "q": {"type": "choice", "instructions": {"c": "d"}, "criteria": {"x": "d", "y": None, "z": ["e"]}},
     "r": {"type": "score", "instructions": ["c"], "criteria": ["x", {"y": "z"}]}}}
 RANKING = {"model": MODEL, "query": "a", "documents": ["b", {"text": "c"}], "top_n": 1, "return_documents": True,
-           "instruction": "d", "cache_salt": "a", "priority": 1, "deadline_ms": 86400000}
+           "use_activation": False, "instruction": "d", "cache_salt": "a", "priority": 1, "deadline_ms": 86400000}
 EMBEDDING = {"model": MODEL, "input": ["a", "b c"], "encoding_format": "float", "dimensions": 4, "truncate_prompt_tokens": 8, "prompt_name": None, "truncation_side": "left",
-             "add_special_tokens": True, "user": "u", "priority": 1, "deadline_ms": 86400000, "cache_salt": "a"}
-SCORE = {"model": MODEL, "text_1": "a", "text_2": ["b", "c"], "instruction": "d", "cache_salt": "a", "priority": 1, "deadline_ms": 86400000}
+             "use_activation": False, "add_special_tokens": True, "user": "u", "priority": 1, "deadline_ms": 86400000, "cache_salt": "a"}
+SCORE = {"model": MODEL, "text_1": "a", "text_2": ["b", "c"], "use_activation": False, "instruction": "d", "cache_salt": "a", "priority": 1, "deadline_ms": 86400000}
 PAIRS = {"model": MODEL, "queries": ["a", "b"], "documents": ["c", "d"]}
+ITEMS_SCORED, DATA = {"model": MODEL, "queries": "a", "items": ["c", "d"]}, {"model": MODEL, "data_1": "a", "data_2": "c"}
 CLASSIFY = {"model": MODEL, "input": ["a", "b"], "use_activation": False, "truncate_prompt_tokens": 8, "add_special_tokens": True, "user": "u",
             "priority": 1, "deadline_ms": 86400000, "cache_salt": "a"}
 POOLING = {"model": MODEL, "input": "a", "task": "embed", "use_activation": True, "dimensions": 4}
 OLLAMA_EMBED = {"model": MODEL, "input": ["a", "b"], "dimensions": 4, "truncate": True, "options": {"num_ctx": 64}}
 READS = [("/v1/embeddings", EMBEDDING), ("/v1/decisions", DECISION), ("/v1/systemone", SYSTEMONE), ("/v1/rerank", RANKING), ("/rerank", RANKING),
-         ("/v2/rerank", RANKING), ("/v1/reranking", RANKING), ("/v1/score", SCORE), ("/v1/score", PAIRS),
+         ("/v2/rerank", RANKING), ("/v1/reranking", RANKING), ("/v1/score", SCORE), ("/v1/score", PAIRS), ("/v1/score", ITEMS_SCORED), ("/v1/score", DATA),
          ("/v1/classify", CLASSIFY), ("/v1/pooling", POOLING), ("/api/embed", OLLAMA_EMBED), ("/api/embeddings", {"model": MODEL, "prompt": "a", "options": {}}),
          ("/embedding", {"model": MODEL, "content": "a", "dimensions": 4})]
 ROWS = [

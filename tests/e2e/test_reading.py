@@ -6,6 +6,7 @@ import shutil
 import struct
 import subprocess
 import threading
+import time
 
 import httpx
 import ollama
@@ -41,18 +42,33 @@ def refused(server, path, body):
     return answer.json()["error"]
 
 
+def metric(server, name):
+    return sum(float(line.split()[-1]) for line in server.http.get("/metrics").text.splitlines() if line.startswith((name + " ", name + "{")))
+
+
+N_STREAMS = 16
+
+
 @pytest.fixture()
 def busy(server):
-    """Streams run beside the test."""
+    """N_STREAMS streams run beside the test; all of them run together before it begins."""
     stop = threading.Event()
 
     def run():
         while not stop.is_set():
-            server.post("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 30})
+            body = {"prompt": "Once upon a time", "max_tokens": 200, "ignore_eos": True, "stream": True}
+            with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=60) as answer:
+                for _ in answer.iter_lines():
+                    if stop.is_set():
+                        break
 
-    threads = [threading.Thread(target=run) for _ in range(4)]
+    threads = [threading.Thread(target=run) for _ in range(N_STREAMS)]
     for thread in threads:
         thread.start()
+    deadline = time.monotonic() + 60
+    while metric(server, "vllm:num_requests_running") < N_STREAMS:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     yield
     stop.set()
     for thread in threads:
@@ -153,6 +169,24 @@ def test_an_empty_input_of_ollamas_loads_the_model(server):
 def test_decisions_are_the_same_alone_among_others_and_beside_load(server, busy):
     alone = [decide(server, [question])[0] for question in QUESTIONS]
     assert decide(server, QUESTIONS) == alone and decide(server, QUESTIONS * 20) == alone * 20
+
+
+def test_questions_over_one_state_share_its_rows_and_their_steps(start):
+    """The state has more tokens than two steps, yet as many questions run together as fit into a step."""
+    n_seqs, n_rows, n_questions = 16, 256, 64
+    server = start("--max-num-seqs", str(n_seqs), "--max-num-batched-tokens", str(n_rows), "--max-model-len", "2048", "--kv-cache-memory", "128MiB")
+    questions = [{"type": "predicate", "instructions": f"The number is {i}."} for i in range(n_questions)]
+    state = "The harbour is quiet. " * 120
+    alone = decide(server, questions[7:8], state)  # computes the state
+    before = metric(server, "penstock_steps_total")
+    answer = server.post("/v1/decisions", {"model": NAME, "input": state, "questions": questions}).json()
+    taken = metric(server, "penstock_steps_total") - before
+    assert answer["answers"][7:8] == alone
+    usage = answer["usage"]
+    rows = usage["input_tokens"] - usage["input_tokens_details"]["cached_tokens"]
+    least = max(math.ceil(n_questions / n_seqs), math.ceil(rows / n_rows))
+    # questions arrive one by one, so steps at the beginning may have a few of them
+    assert rows < 40 * n_questions and least <= taken <= least + 3
 
 
 def test_probabilities_are_those_of_the_labels(server):
@@ -293,7 +327,7 @@ def test_documents_are_ranked_by_their_scores(server):
     ({"documents": ["a"]}, "query"), ({"query": "", "documents": ["a"]}, "query"), ({"query": "a"}, "documents"),
     ({"query": "a", "documents": []}, "documents"), ({"query": "a", "documents": ["a", 5]}, "documents[1]"), ({"query": "a\0", "documents": ["a"]}, "query"),
     ({"query": "a", "documents": ["a\0"]}, "documents"), ({"query": "x" * 200000, "documents": ["a"] * 300}, "query"),
-    ({"query": "a", "documents": ["a"], "top_n": 0}, "top_n"), ({"query": "a", "documents": ["a"], "max_chunks_per_doc": 2}, "max_chunks_per_doc"),
+    ({"query": "a", "documents": ["a"], "top_n": -1}, "top_n"), ({"query": "a", "documents": 5}, "documents"), ({"query": "a", "documents": ""}, "documents[0]"), ({"query": "a", "documents": ["a"], "max_chunks_per_doc": 2}, "max_chunks_per_doc"),
     ({"query": "a", "documents": ["a"], "truncation_side": "left"}, "truncation_side"),
 ])
 def test_wrong_rankings_are_named(server, body, param):
@@ -474,6 +508,10 @@ def test_labels_and_scores_are_those_of_transformers(classifier):
             assert math.isclose(answer["data"][0]["score"], right, abs_tol=1e-6)
             ranked = classifier.post("/rerank", {"query": first, "documents": [second]}).json()
             assert ranked["results"][0]["relevance_score"] == answer["data"][0]["score"]
+            logit = classifier.post("/score", {"data_1": first, "data_2": second, "use_activation": False}).json()["data"][0]["score"]
+            assert math.isclose(logit, case["logits"][0], abs_tol=1e-5)
+            ranked = classifier.post("/v1/rerank", {"query": first, "documents": second, "top_n": 0, "use_activation": False}).json()
+            assert [row["relevance_score"] for row in ranked["results"]] == [logit]
             continue
         rows = [classifier.post(path, {"input": case["texts"][0], "use_activation": False}).json()["data"][0] for path in ("/classify", "/pooling")]
         assert all(math.isclose(x, y, abs_tol=1e-5) for x, y in zip(rows[0]["probs"], case["logits"])) and rows[0]["probs"] == rows[1]["data"]
@@ -604,17 +642,54 @@ def test_a_model_without_such_a_head_names_the_path(server):
     assert "has no labels: /v1/pooling needs" in refused(server, "/pooling", {"input": "a", "task": "classify"})["message"]
     assert "has no labels" in refused(server, "/pooling", {"input": "a", "task": "token_classify"})["message"]
     assert refused(server, "/pooling", {"input": "a", "task": "plugin"})["param"] == "task"
-    assert refused(server, "/pooling", {"input": "a", "task": "token_embed", "use_activation": False})["param"] == "use_activation"
     assert server.post("/pooling", {"input": TEXTS}).json()["data"][1]["data"] == embed(server, TEXTS)[1]
     ranked = {row["index"]: row["relevance_score"] for row in server.post("/rerank", {"query": "sun", "documents": TEXTS[:2]}).json()["results"]}
     scores = [row["score"] for row in server.post("/score", {"text_1": "sun", "text_2": TEXTS[:2]}).json()["data"]]
     assert scores == [ranked[0], ranked[1]]
+    part = {"content": [{"type": "text", "text": TEXTS[0]}]}
+    for first, second in (("data_1", "data_2"), ("queries", "items"), ("queries", "documents")):
+        logits = [row["score"] for row in server.post("/score", {first: "sun", second: [part, {"text": TEXTS[1]}], "use_activation": False}).json()["data"]]
+        assert all(math.isclose(1 / (1 + math.exp(-x)), y, abs_tol=1e-5) for x, y in zip(logits, scores)) and len(logits) == 2
+    rows = server.post("/rerank", {"query": {"text": "sun"}, "documents": part, "top_n": 0}).json()["results"]
+    assert rows == [{"index": 0, "document": {"text": TEXTS[0]}, "relevance_score": scores[0]}]
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/pooling"])
+def test_vectors_without_activation_are_not_normalised(server, path):
+    def vectors(**fields):
+        return [row["embedding" if path == "/v1/embeddings" else "data"] for row in server.post(path, {"input": TEXTS[:2], **fields}).json()["data"]]
+    for plain, scaled in zip(vectors(use_activation=False), vectors()):
+        length = math.sqrt(sum(x * x for x in plain))
+        assert abs(length - 1) > 0.01 and all(abs(x / length - y) < 1e-6 for x, y in zip(plain, scaled))
+    assert vectors(use_activation=None) == vectors(use_activation=True) == vectors()
+    tokens = server.post("/pooling", {"input": "a b", "task": "token_embed", "use_activation": False}).json()["data"][0]["data"]
+    assert all(abs(math.sqrt(sum(x * x for x in row)) - 1) > 0.01 for row in tokens)
+
+
+@pytest.mark.parametrize("paths, fields", [
+    (("/v1/embeddings", "/pooling", "/classify"), {"embed_dtype": "float16", "endianness": "big", "padding": "max_length", "mm_processor_kwargs": {"a": 1}, "normalize": False,
+                                                   "messages": [{"role": "user", "content": "a"}]}),
+    (("/score", "/rerank"), {"max_tokens_per_doc": 5, "max_tokens_per_query": 5, "chat_template_kwargs": {"instruction": "a"}, "padding": "max_length",
+                             "mm_processor_kwargs": {"a": 1}, "truncate_prompt_tokens": -1, "truncation_side": "left"}),
+])
+def test_fields_of_vllm_that_are_not_served_are_named(server, paths, fields):
+    idle = {"embed_dtype": "float32", "endianness": "native", "padding": "do_not_pad", "mm_processor_kwargs": None, "normalize": True, "messages": [],
+            "max_tokens_per_doc": 0, "max_tokens_per_query": 0, "chat_template_kwargs": {}, "truncate_prompt_tokens": None, "truncation_side": None}
+    bodies = {"/score": {"text_1": "a", "text_2": "b"}, "/rerank": {"query": "a", "documents": ["b"]}}
+    for path in paths:
+        body = bodies.get(path, {"input": "a"})
+        for name, value in fields.items():
+            error = refused(server, path, {**body, name: value})
+            assert error["param"] == name and "is not served" in error["message"]
+            if path != "/classify":
+                assert server.post(path, {**body, name: idle[name]}).status_code == 200, name
 
 
 @pytest.mark.parametrize("body, param", [
     ({"text_1": "a"}, "text_2"), ({"text_2": "a"}, "text_1"), ({"text_1": "a", "text_2": []}, "text_2"), ({"text_1": ["a", "b"], "text_2": ["c"]}, "text_2"),
     ({"text_1": ["a", "b"], "text_2": ["a", "b", "c"]}, "text_1"), ({"text_1": "", "text_2": "a"}, "text_1"), ({"queries": 5, "documents": "a"}, "queries"),
-    ({"text_1": "a", "text_2": ["a", "\0"]}, "text_2"),
+    ({"text_1": "a", "text_2": ["a", "\0"]}, "text_2"), ({"data_1": "a", "items": []}, "items"), ({"data_1": "a", "data_2": {"content": []}}, "data_2"),
+    ({"data_1": "a", "data_2": {"content": ["b"]}}, "data_2"), ({"data_1": "a", "data_2": {"content": [{"text": "b"}, {"text": "c"}]}}, "data_2"),
 ])
 def test_wrong_pairs_are_named(server, body, param):
     assert refused(server, "/score", body)["param"] == param
