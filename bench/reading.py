@@ -7,9 +7,9 @@ C19a is the time of 256 texts of 128 tokens as embeddings: llama.cpp's (bench/pe
 HTTP) divided by ours, in turns. Goal: 3. C19b is the time of eight questions on a new state of 800 tokens divided by that of
 one question on another new state. Goal: at most 1.3. C19c is the p99 of the inter-token latency of 16 streams while texts are
 embedded without pause, divided by that of the streams alone. Goal: at most 1.3. C19d is the time of the texts through encoders
-of random weights in Q8_0, with the shapes of BERT base and MiniLM: that of the faster of llama.cpp (the same file) and ONNX
-Runtime (int8), divided by ours. Goal: 1.5. Its files and ONNX Runtime are those of `bench/peers.sh onnxruntime`; each peer that
-is not installed is left out. Figures are medians of the repeats.
+of random weights in Q8_0, with the shapes of BERT base and MiniLM: that of the fastest of llama.cpp (the same file), ONNX
+Runtime and OpenVINO (both int8), divided by ours. Goal: 1.5. Its files and ONNX Runtime are those of `bench/peers.sh onnxruntime`,
+OpenVINO is that of `bench/peers.sh openvino`; each peer that is not installed is left out. Figures are medians of the repeats.
 """
 import argparse
 import json
@@ -24,7 +24,8 @@ import machine
 import runs
 import served
 
-LLAMA, ONNX = "build/peers/llama.cpp/bin/python", "build/peers/onnxruntime/bin/python"
+LLAMA, ONNX, OPENVINO = (f"build/peers/{name}/bin/python" for name in ("llama.cpp", "onnxruntime", "openvino"))
+ENCODER_PEERS = ("llama.cpp", "ONNX Runtime", "OpenVINO")
 MODELS = "build/bench-models"  # bench/encoder_files.py
 ENCODERS = ("bert-base", "minilm")
 N_TOKENS = 128
@@ -104,19 +105,20 @@ def encoder_ids(server, n_texts):
 
 
 def encoder(args, name):
-    """[(our seconds, llama.cpp's or None, ONNX Runtime's or None) of each repeat]."""
+    """[(our seconds, and those of each of ENCODER_PEERS or None) of each repeat]."""
     args = argparse.Namespace(**{**vars(args), "model": f"{MODELS}/{name}.gguf"})
     llama = Peer(LLAMA, "bench/llama_embed.py", model=args.model, threads=args.threads, n_batch=2048, pooling="mean")
     onnx = Peer(ONNX, "bench/onnx_worker.py", model=f"{MODELS}/{name}.onnx", threads=args.threads, batch=N_AT_ONCE)
+    openvino = Peer(OPENVINO, "bench/openvino_encoder.py", model=args.model, threads=args.threads, batch=N_AT_ONCE)
     found = []
     with runs.Server(args, "--threads", str(args.threads), "--warm-up") as server:
         ids, texts = encoder_ids(server, args.texts)
         for repeat in range(args.repeats + 1):
             mine = seconds(server, "/v1/embeddings", {"input": ids})
-            theirs = llama.embed(texts=texts), onnx.embed(ids=ids)
+            theirs = llama.embed(texts=texts), onnx.embed(ids=ids), openvino.embed(ids=ids)
             found += [(mine, *theirs)] if repeat else []
-    llama.close()
-    onnx.close()
+    for peer in (llama, onnx, openvino):
+        peer.close()
     return found
 
 
@@ -224,7 +226,7 @@ def report_encoders(args, figures):
             continue
         found = figures["encoders_s"][name] = encoder(args, name)
         line = f"{name}, {args.texts} texts of {N_TOKENS} tokens: {runs.spread([row[0] for row in found])} s"
-        for peer, i in (("llama.cpp", 1), ("ONNX Runtime", 2)):
+        for i, peer in enumerate(ENCODER_PEERS, 1):
             line += f"; {peer}: {runs.spread([row[i] for row in found])} s" if found[0][i] is not None else ""
         peers = [(min(t for t in theirs if t is not None), mine) for mine, *theirs in found if any(t is not None for t in theirs)]
         if peers:
