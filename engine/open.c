@@ -106,6 +106,8 @@ static enum status open_cache(struct opening *o, struct err *err) {
     struct kv_config wanted = {
         .G = m->G, .D = m->D, .block_size = engine->memory.block_size, .heads = heads};
     wanted.L = config_kv_heads(m, heads);
+    wanted.state_layers = config_recurrent_layers(m);
+    wanted.state_floats = config_state_floats(m);
     bool has_window[MAX_LAYERS];
     for (int i = 0; i < m->L - m->n_readers; i++) /* no model has windows and recurrent layers */
         has_window[config_kv_layer(m, i)] = m->layer[i].window > 0;
@@ -118,8 +120,6 @@ static enum status open_cache(struct opening *o, struct err *err) {
     wanted.n_blocks = engine->memory.n_blocks;
     wanted.n_window_blocks = engine->memory.n_window_blocks;
     wanted.n_states = engine->memory.n_states;
-    wanted.state_layers = config_recurrent_layers(m);
-    wanted.state_floats = config_state_floats(m);
     ranks_begin_cache(engine->ranks, &wanted, config->max_logit_rows,
                       config->max_num_batched_tokens, engine->memory.max_model_len);
     status = engine->backend->cache->kv_new(engine->backend, &engine->cache, &wanted, err);

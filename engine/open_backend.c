@@ -35,11 +35,6 @@ static enum status check_recurrent(const struct opening *o, struct err *err) {
     const struct engine_config *config = &o->config;
     const char *name = o->engine->model.config.architecture;
     if (o->engine->memory.n_states == 0) return STATUS_OK;
-    if (config->device == DEVICE_CUDA)
-        return err_set(err, STATUS_USAGE, "device",
-                       "{device} cuda: the recurrent layers of the model \"%s\" are computed only "
-                       "on the CPU; give {device} cpu",
-                       name);
     if (config->drafts_for)
         return err_set(err, STATUS_USAGE, "speculative-config",
                        "{speculative-config}: the recurrent layers of the model \"%s\" cannot take "
@@ -174,7 +169,7 @@ struct backend_config backend_plan(const struct engine *engine,
         .experts = {.E = m.experts.E, .n_used = m.experts.n_used, .K = m.K, .F = expert},
         .max_seqs = config->max_num_seqs,
         .max_context = engine->memory.max_model_len,
-        .heads = m.H,
+        .heads = max_int(m.H, 1), /* a model may have recurrent layers only */
         .allow_batch_variant_gemm = config->allow_batch_variant_gemm,
         .wgmma = config->wgmma,
         .persistent_step = config->persistent_step,

@@ -60,9 +60,9 @@ struct low_ranks {
 
 /* A projection: y = (x times w^T + bias) * scale. */
 struct linear {
-    struct matrix *w;  /* [N][K] */
-    const float *bias; /* [N]; NULL: zero */
-    float scale; /* 0 stands for 1. In an MLP only `down` may have one, on the CPU also `gate` */
+    struct matrix *w;            /* [N][K] */
+    const float *bias;           /* [N]; NULL: zero */
+    float scale;                 /* 0 stands for 1. In an MLP only `gate` and `down` may have one */
     const struct low_ranks *low; /* NULL: no adapters. Only the CPU backend has them */
 };
 
@@ -199,7 +199,7 @@ struct attention {
      * head's scores before the cap; NULL: nothing */
     const float *slopes;
     /* [M][H][D] y is multiplied by the sigmoids of these numbers (Qiu et al. 2025); NULL: by
-     * nothing. Only the CPU backend has it */
+     * nothing */
     const float *gate;
 };
 
@@ -271,7 +271,7 @@ enum { DELTA_QUANTUM = 16, MAX_DELTA_HEAD = 256 }; /* dk and dv are at most MAX_
 struct delta_rows {
     float *qkv;    /* [M][(2 Hk dk) + Hv dv] after the convolution */
     float *z;      /* [M][Hv][dv] */
-    float *b, *dt; /* [M][Hv] */
+    float *b, *dt; /* [M][Hv], float32 on all backends */
 };
 
 /* A selective state space (Mamba 2: Dao and Gu 2024). A layer has Hv heads of dv numbers x, and Hk
@@ -350,7 +350,8 @@ struct compute_ops {
     /* y[M][K] = the embedding of token[0..M) and position[0..M). Pending tokens are read from the
      * step's `sampled`. */
     void (*embed)(struct backend *b, float *y, const struct embedding *embedding);
-    /* y[i][M][N_i] = norm(x[M][K]) times linear[i] for n matrices of the same K. */
+    /* y[i][M][N_i] = norm(x[M][K]) times linear[i] for n matrices of the same K. The outputs of a
+     * MATRIX_FLOAT32 are float32. */
     void (*matmul)(struct backend *b, float *const *y, const float *x, const struct norm *norm,
                    const struct linear *linear, int n, int M);
     /* sum[M][N] += x[M][K] times linear. */

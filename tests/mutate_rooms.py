@@ -149,6 +149,7 @@ CUDA = {
     "gemm/random": (["gemm/random"], ["random"]),
     "graph": (["graph", "step"], ["graph", "engine_graphs", "launches"]),
     "persistent/": (["persistent/bf16", "persistent/persistent"], ["persistent", "engine_persistent", "start"]),
+    "recurrent/": (["recurrent/short_conv", "recurrent/matrices", "recurrent/gates", "recurrent/states"], ["recurrent"]),
     "rows/": (["rows/rows"], ["rows"]),
     "runtime/": (["runtime/memory", "runtime/staging", "runtime/orders", "runtime/cublas"], ["weights", "graph", "products"]),
     "runtime/all_reduce": (["runtime/all_reduce", "runtime/nccl"], ["all_reduce"]),

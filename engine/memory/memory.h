@@ -54,6 +54,9 @@ enum status memory_plan(struct engine_memory *out, const struct model_config *in
                         const struct engine_config *config, const struct machine_memory *machine,
                         struct err *err);
 
+/* The most blocks of a model without keys and values. */
+enum { MOST_EMPTY_BLOCKS = 1 << 18 };
+
 /* Limits of checkpoints: their number, and the tokens between two of them. */
 enum { MAX_CHECKPOINTS = 1 << 20, MAX_CHECKPOINT_EVERY = 1 << 16 };
 
@@ -85,7 +88,11 @@ int64_t memory_pool_bytes(const struct engine_memory *plan, const struct engine_
 void memory_device_begin(struct engine_memory *plan, const struct engine_config *config,
                          const struct device_memory *device);
 
-/* Estimates the pool from the estimates of weights and scratch. */
+/* Returns the memory that checkpoints of states may share with the estimated pool; with a stated
+ * pool, the memory that is left beside it. */
+int64_t memory_device_left(const struct engine_memory *plan, const struct engine_config *config);
+
+/* Estimates the pool from the estimates of weights, scratch and states. */
 void memory_device_estimate(struct engine_memory *plan, const struct model_config *info,
                             const struct engine_config *config);
 

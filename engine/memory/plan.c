@@ -154,8 +154,6 @@ struct pool_shares {
 
 enum { USUAL_WINDOWS = 8 }; /* the usual length, in windows */
 
-enum { MOST_EMPTY_BLOCKS = 1 << 18 }; /* of a model without keys and values */
-
 static int64_t chain_of(const struct engine_memory *plan) {
     return ((int64_t)plan->max_model_len + plan->block_size - 1) / plan->block_size;
 }
@@ -350,6 +348,18 @@ static enum status plan_any_pool(struct engine_memory *plan, const struct model_
     return STATUS_OK;
 }
 
+/* Plans the states of cached prefixes. On a device their memory is a part of the pool's, which
+ * becomes smaller. */
+static void plan_checkpoints(struct engine_memory *plan, const struct model_config *info,
+                             const struct engine_config *config,
+                             const struct machine_memory *machine) {
+    const bool on_device = on_cuda(config) && machine->device.total > 0;
+    const int64_t left =
+        on_device ? memory_device_left(plan, config) : left_for_kv(plan, machine) - plan->kv_cache;
+    memory_plan_checkpoints(plan, config, left);
+    if (on_device) memory_device_estimate(plan, info, config);
+}
+
 /* The numbers of adapters: the given bytes, which must fit beside weights and scratch. */
 static enum status plan_adapters(struct engine_memory *plan, const struct engine_config *config,
                                  const struct machine_memory *machine, struct err *err) {
@@ -413,7 +423,7 @@ enum status memory_plan(struct engine_memory *out, const struct model_config *in
     if (!status) status = plan_adapters(&plan, config, machine, err);
     if (!status) status = plan_any_pool(&plan, info, config, machine, err);
     if (status != STATUS_OK) return status;
-    memory_plan_checkpoints(&plan, config, left_for_kv(&plan, machine) - plan.kv_cache);
+    if (plan.n_states > 0) plan_checkpoints(&plan, info, config, machine);
     *out = plan;
     return STATUS_OK;
 }

@@ -38,10 +38,16 @@ static int64_t encoder_blocks(const struct engine_memory *plan,
     return max_int64(MAX_IN_FLIGHT * step, chain_of(plan));
 }
 
+static int64_t states_of(const struct engine_memory *plan) {
+    return plan->n_states * plan->state_bytes;
+}
+
 /* A draft engine has at most as many blocks as the engine that it serves. */
 static int64_t most_blocks(const struct engine_memory *plan, const struct engine_config *config) {
     if (plan->given > 0) return plan->given_blocks;
     int64_t most = MOST_POOLS * chain_of(plan) * config->max_num_seqs;
+    if (plan->kv_bytes_per_token + plan->window_bytes_per_token == 0)
+        most = max_int64(min_int64(most / MOST_POOLS, MOST_EMPTY_BLOCKS), chain_of(plan));
     if (plan->is_encoder) most = encoder_blocks(plan, config);
     return min_int64(most, INT32_MAX / plan->block_size);
 }
@@ -110,7 +116,7 @@ void memory_device_estimate(struct engine_memory *plan, const struct model_confi
     struct planned_pool pool = {plan, config, work / 256};
     const struct pool_cost cost = {planned_bytes, &pool};
     plan->sampling = (int64_t)sampling_slot_bytes(info->V) * (info->is_encoder ? 1 : R);
-    int64_t left = budget(plan) - plan->weights - plan->scratch - plan->sampling;
+    int64_t left = budget(plan) - plan->weights - plan->scratch - plan->sampling - states_of(plan);
     int64_t blocks = config->kv_memory > 0 ? asked_blocks(plan, config)
                                            : fitting(&cost, left, most_blocks(plan, config));
     if (blocks < chain_of(plan)) blocks = chain_of(plan);
@@ -118,6 +124,13 @@ void memory_device_estimate(struct engine_memory *plan, const struct model_confi
     plan->steps = plan->n_blocks * pool.work;
     /* a model that has only recurrent layers keeps no keys and values */
     assert(plan->n_blocks > 0 && plan->kv_cache >= 0 && plan->steps >= 0);
+}
+
+int64_t memory_device_left(const struct engine_memory *plan, const struct engine_config *config) {
+    const int64_t used = plan->weights + plan->scratch + plan->sampling + states_of(plan) +
+                         plan->kv_cache + plan->steps;
+    const bool is_apart = config->kv_memory > 0 || plan->kv_cache == 0;
+    return is_apart ? budget(plan) - used : plan->kv_cache;
 }
 
 /* The size of a pool together with that of a draft engine. */
@@ -180,10 +193,11 @@ enum status memory_device_pool(struct engine_memory *plan, const struct engine_c
     const struct pool_cost all = {drafted_bytes, &pool};
     int64_t chain = chain_of(plan);
     int64_t used = (int64_t)plan->device.free - (int64_t)now->free;
-    int64_t left = allowed(plan) - used, blocks, most = most_blocks(plan, config);
+    int64_t left = allowed(plan) - used - states_of(plan), blocks;
+    int64_t most = most_blocks(plan, config);
     if (config->kv_memory > 0) {
         int64_t asked = asked_blocks(plan, config);
-        left = (int64_t)now->free - plan->draft;
+        left = (int64_t)now->free - plan->draft - states_of(plan);
         blocks = fitting(&all, left, asked);
         if (blocks < asked)
             return refuse_given(config, drafted_bytes(&pool, (int)asked), left, blocks, plan, err);
@@ -218,7 +232,11 @@ enum status memory_plan_swap(struct engine_memory *plan, const struct model_conf
                        "{swap-space} of %.1f MiB is more than this machine has free: %.1f MiB",
                        mib(config->swap_space), mib(machine->available));
     assert(plan->kv_bytes_per_token > 0 || info->lacks_attention);
-    if (plan->kv_bytes_per_token == 0) return STATUS_OK;                    /* nothing to swap */
+    if (asked && config_recurrent_layers(info) > 0)
+        return err_set(err, STATUS_USAGE, "swap-space",
+                       "{swap-space}: the states of recurrent layers are not swapped, so preempted "
+                       "sequences of this model are recomputed; leave it out");
+    if (config_recurrent_layers(info) > 0) return STATUS_OK;
     int64_t operations = 2 * info->n_parameters / plan->kv_bytes_per_token; /* per byte */
     bool worth =
         on_cuda && config->ranks <= 1 && config->swap_space < 0 && operations >= WORTH_SWAPPING;

@@ -2,6 +2,7 @@
 #include "kernels/cuda/attention/kv.cuh"
 #include "kernels/cuda/backend.cuh"
 #include "kernels/cuda/gemm/ops.cuh"
+#include "kernels/cuda/recurrent/recurrent.cuh"
 #include "kernels/cuda/rows/rows.cuh"
 
 /* ---- a step --------------------------------------------------------------------------------- */
@@ -14,6 +15,9 @@ static void op_step_begin(struct backend *b, const struct step *step, struct kv_
     step_upload(&cuda->step, step, 0, &cuda->attention, cache->config.block_size, cuda->stream);
     step_copied(b);
     step_copy_blocks(&cuda->step.at, step, cache, cuda->stream);
+    if (step->n_state_copies > 0)
+        states_copy(cache, cuda->step.at.state_from, cuda->step.at.state_to, step->n_state_copies,
+                    cuda->stream);
 }
 
 /* A pass that a graph may replace. */
@@ -208,6 +212,34 @@ static void op_attention(struct backend *b, float *y, const float *q, const stru
     assert(layer >= 0 && layer < cache->config.L && attention->scale > 0);
     attention_workspace_run(&cuda->attention, y, q, cache, layer, &cuda->step.at, attention,
                             cuda->stream);
+    if (!attention->gate) return;
+    const int D = kv_alike(cache, &layer)->config.D;
+    const size_t numbers = (size_t)cuda->step.at.M * (size_t)attention->H * (size_t)D;
+    recurrent_gate(cuda->act, y, attention->gate, numbers, cuda->stream);
+}
+
+/* ---- recurrent layers ----------------------------------------------------------------------- */
+
+static void op_short_conv(struct backend *b, float *y, const float *in, const float *out,
+                          const float *x, struct kv_cache *cache, int layer,
+                          const struct short_conv *conv) {
+    struct cuda *cuda = cuda_of(b);
+    const struct state_rows rows = states_of(cache, layer, &cuda->step.at);
+    recurrent_conv(cuda->act, y, in, out, x, &rows, conv, cuda->stream);
+}
+
+static void op_delta_rule(struct backend *b, float *y, const struct delta_rows *of,
+                          struct kv_cache *cache, int layer, const struct delta_rule *rule) {
+    struct cuda *cuda = cuda_of(b);
+    const struct state_rows rows = states_of(cache, layer, &cuda->step.at);
+    recurrent_delta(cuda->act, y, of, &rows, rule, cuda->step.at.M, cuda->stream);
+}
+
+static void op_state_space(struct backend *b, float *y, const struct space_rows *of,
+                           struct kv_cache *cache, int layer, const struct state_space *space) {
+    struct cuda *cuda = cuda_of(b);
+    const struct state_rows rows = states_of(cache, layer, &cuda->step.at);
+    recurrent_space(cuda->act, y, of, &rows, space, cuda->step.at.M, cuda->stream);
 }
 
 /* ---- products ------------------------------------------------------------------------------- */
@@ -272,8 +304,8 @@ const struct compute_ops cuda_compute_ops = {
     .attention = op_attention,
     .matmul_heads = nullptr,
     .latent_write = nullptr,
-    .short_conv = nullptr,
-    .delta_rule = nullptr,
-    .state_space = nullptr,
+    .short_conv = op_short_conv,
+    .delta_rule = op_delta_rule,
+    .state_space = op_state_space,
     .gather = op_gather,
 };

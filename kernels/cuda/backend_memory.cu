@@ -5,6 +5,7 @@
 #include "kernels/cuda/attention/kv.cuh"
 #include "kernels/cuda/attention/kv_swap.cuh"
 #include "kernels/cuda/backend.cuh"
+#include "kernels/cuda/recurrent/states.cuh"
 #include "kernels/cuda/runtime/runtime.cuh"
 
 /* ---- buffers -------------------------------------------------------------------------------- */
@@ -105,10 +106,10 @@ static size_t op_matrix_bytes(const struct matrix *matrix) {
 static size_t op_kv_bytes(struct backend *b, const struct kv_config *config) {
     struct cuda *cuda = cuda_of(b);
     struct attention_workspace work;
-    const size_t cache = kv_cache_bytes(config);
-    if (cache > SIZE_MAX / 4) return SIZE_MAX;
+    const size_t cache = kv_cache_bytes(config), states = states_bytes(config);
+    if (cache > SIZE_MAX / 4 || states > SIZE_MAX / 4) return SIZE_MAX;
     const size_t attention = attention_workspace_bytes(&work, cuda->act, &cuda->limits, config);
-    return cache + attention + step_memory_bytes(&work, config->block_size) +
+    return cache + states + attention + step_memory_bytes(&work, config->block_size) +
            angles_bytes(cuda->limits.max_rows, kv_largest_head(config) / 2);
 }
 
@@ -135,17 +136,21 @@ static enum status op_kv_new(struct backend *b, struct kv_cache **out,
     staging_release(&cuda->staging); /* all weights are loaded by now */
     enum status status = kv_cache_new(&cache, config, err);
     if (status) return status;
-    status = alloc_work(cuda, config, err);
-    if (status)
-        kv_cache_free(cache);
-    else
+    status = states_new(cache, config, err);
+    if (!status) status = alloc_work(cuda, config, err);
+    if (!status) {
         *out = cache;
+        return STATUS_OK;
+    }
+    states_free(cache);
+    kv_cache_free(cache);
     return status;
 }
 
 static void op_kv_free(struct backend *b, struct kv_cache *cache) {
     cuda_check(cudaStreamSynchronize(cuda_of(b)->stream), "waiting for the stream");
     graphs_clear(&cuda_of(b)->graphs);
+    if (cache) states_free(cache);
     kv_cache_free(cache);
 }
 

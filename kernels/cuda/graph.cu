@@ -65,7 +65,8 @@ void graphs_close(struct graphs *graphs) {
 
 int graphs_rows(const struct graphs *graphs, const struct step *step) {
     const int M = step->M;
-    if (M > graphs->max_rows || step->R != M || step->n_copies > 0) return 0;
+    if (M > graphs->max_rows || step->R != M) return 0;
+    if (step->n_copies > 0 || step->n_state_copies > 0) return 0;
     if (step->n_hidden > 0) return 0; /* it has fewer logits than rows */
     int rows = (M + FINE_BUCKET - 1) / FINE_BUCKET * FINE_BUCKET;
     while (rows <= FINE_BUCKET && rows / 2 >= M) rows /= 2;

@@ -10,7 +10,7 @@
  * tables. A table's lines are contiguous, and each has as many entries as its sequence needs, so
  * one long sequence does not lengthen the copy of the others:
  *
- *     token | position | logit_row | slot | line | copies | items ... | tables | settings
+ *     token | position | logit_row | slot | line | copies | states | items ... | tables | settings
  *
  * The rows of an encoder also have the last positions of their sequences, and token types.
  *
@@ -88,7 +88,10 @@ static size_t largest(const struct attention_workspace *work, int B) {
     const size_t settings = (settings_room(most) + SETTINGS_ALIGN) / sizeof(int32_t);
     /* Tokens, positions, logit rows, types, and what a row sees in each window. */
     const size_t rows = (size_t)(4 + 2 * most->n_windows) * M;
-    return rows + (size_t)work->kinds * blocks + items + settings + S + 1; /* and the offsets */
+    /* States of recurrent layers: row_start, state, state_after, and the copies. */
+    const size_t states = work->has_states ? 3 * M + 4 * S + 2 : 0;
+    return states + rows + (size_t)work->kinds * blocks + items + settings + S +
+           1; /* and the offsets */
 }
 
 size_t step_memory_bytes(const struct attention_workspace *work, int B) {
@@ -168,7 +171,7 @@ struct table_lines {
 static struct table_lines lines_of(const struct step_layout *to, const struct step *step,
                                    const struct step_limits *limits, int B) {
     assert(step->M <= limits->max_rows && step->S <= limits->max_seqs &&
-           step->n_copies <= limits->max_seqs);
+           step->n_copies <= limits->max_seqs && step->n_state_copies <= limits->max_seqs);
     int32_t *start = to->host + to->capacity;
     start[0] = 0;
     for (int s = 0; s < step->S; s++) {
@@ -247,6 +250,22 @@ static void put_slots(struct device_step *at, struct step_layout *to, const stru
     }
 }
 
+/* Appends the states of the step's sequences, of which a graph has one per row. */
+static void put_states(struct device_step *at, struct step_layout *to, const struct step *step,
+                       int rows) {
+    const size_t S = (size_t)step->S, room = rows ? (size_t)rows : S;
+    const size_t copies = (size_t)step->n_state_copies;
+    const bool has_after = step->state_after != NULL;
+    assert(step->state && S <= room && step->n_state_copies >= 0);
+    at->S = (int)room;
+    at->row_start = put(to, step->row_start, S + 1, room + 1, step->M);
+    at->state = put(to, step->state, S, room, 0);
+    at->state_after =
+        put(to, step->state_after, has_after ? (size_t)step->M : 0, (size_t)at->M, -1);
+    at->state_from = put(to, step->state_from, copies, copies, 0);
+    at->state_to = put(to, step->state_to, copies, copies, 0);
+}
+
 /* Plans attention for each window. Sequence numbers are replaced by the offsets of their lines;
  * layers with a window use the last table. */
 static void put_items(struct step_layout *to, const struct step *step, int rows,
@@ -282,6 +301,7 @@ static void lay_out(struct device_step *at, struct step_layout *to, const struct
     const struct table_lines lines = lines_of(to, step, &work->limits, B);
     const bool both_ways = work->limits.both_ways;
     assert(!rows || (step->M == step->R && step->n_copies == 0 && !both_ways));
+    assert(!rows || step->n_state_copies == 0);
     assert(!step->type || both_ways);
     assert((int64_t)work->kinds * lines.start[step->S] <= INT32_MAX);
     assert(work->kinds == 1 || step->window_table);
@@ -296,6 +316,7 @@ static void lay_out(struct device_step *at, struct step_layout *to, const struct
         work->seen[w] = put_seen(to, step, M + more, &sight);
     }
     put_slots(at, to, step, &lines, M + more, work->kinds);
+    if (work->has_states) put_states(at, to, step, rows);
     put_items(to, step, rows, &lines, work);
     at->table = on_device(to, to->host + to->used);
     for (int kind = 0; kind < work->kinds; kind++)

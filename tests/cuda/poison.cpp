@@ -16,3 +16,11 @@ extern "C" void poison_on_cuda(struct backend *b, struct kv_cache *cache, int32_
                        "poison");
     }
 }
+
+extern "C" void poison_state_on_cuda(struct backend *b, struct kv_cache *cache, int32_t state) {
+    const size_t bytes = kv_state_bytes(&cache->config);
+    assert(cache->states && state >= 0 && state < cache->config.n_states);
+    uint8_t *states = reinterpret_cast<uint8_t *>(cache->states);
+    cuda_check(cudaMemsetAsync(states + (size_t)state * bytes, 0xff, bytes, cuda_of(b)->stream),
+               "poison");
+}

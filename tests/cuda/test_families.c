@@ -39,7 +39,12 @@ static const char *const models[] = {
     "families/gptneox.gguf",      "families/gptneox_sequential.gguf",
     "families/arcee.gguf",        "families/nemotron.gguf",
     "families/hunyuan.gguf",      "families/apertus.gguf",
-    "families/ernie4_5_moe.gguf",
+    "families/ernie4_5_moe.gguf", "folders/qwen3_5",
+    "families/qwen3_5.gguf",      "families/qwen3_5_moe.gguf",
+    "families/qwen3_next.gguf",   "families/granite4_h_moe.gguf",
+    "families/granite4_h.gguf",   "folders/falcon_h1_norm",
+    "families/nemotron_h.gguf",   "families/falcon_h1.gguf",
+    "families/mamba2.gguf",       "folders/bamba",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 
@@ -79,16 +84,23 @@ static float *all_logits(struct engine *engine, int chunk) {
     return out;
 }
 
+/* Recurrent layers compute the CPU's bytes from equal inputs (test_recurrent.cpp), but their norms
+ * enlarge the differences of other ops: the sums of a state's first rows may be nearly zero. */
+static float tolerance_of(const struct engine *engine) {
+    return config_recurrent_layers(engine_model(engine)) > 0 ? 5e-4f : 1e-4f;
+}
+
 START_TEST(float32_agrees_with_the_cpu) {
     struct engine *cpu = open_model(models[_i], DEVICE_CPU, COMPUTE_FLOAT32);
     struct engine *cuda = open_model(models[_i], DEVICE_CUDA, COMPUTE_FLOAT32);
     float *want = all_logits(cpu, LENGTH), *got = all_logits(cuda, LENGTH);
+    const float tolerance = tolerance_of(cpu);
     for (int i = 0; i < LENGTH; i++) {
         const float *a = want + (size_t)i * V, *b = got + (size_t)i * V;
         ck_assert_int_eq(runner_argmax(a, V), runner_argmax(b, V));
         for (int v = 0; v < V; v++)
-            ck_assert_msg(fabsf(a[v] - b[v]) < 1e-4f, "%s: row %d, id %d: %g, not %g", models[_i],
-                          i, v, (double)b[v], (double)a[v]);
+            ck_assert_msg(fabsf(a[v] - b[v]) < tolerance, "%s: row %d, id %d: %g, not %g",
+                          models[_i], i, v, (double)b[v], (double)a[v]);
     }
     free(want), free(got);
     engine_close(cpu), engine_close(cuda);

@@ -386,10 +386,13 @@ END_TEST
 /* A model whose first 20 layers are recurrent, with states of 3 * 4096 numbers: 960 KiB. */
 #define STATE_BYTES (20 * 3 * 4096 * 4)
 
+/* On a GPU `available` is the device's memory. */
 static enum status plan_recurrent(struct engine_memory *memory, const struct engine_config *config,
                                   int64_t available, struct err *err) {
     struct model_config model = info;
     struct machine_memory machine = {.total = available, .available = available};
+    if (config->device == DEVICE_CUDA)
+        machine.device = (struct device_memory){(size_t)available, (size_t)available};
     model.C = 4096;
     model.taps = 4;
     for (int i = 0; i < model.L; i++) {
@@ -451,6 +454,50 @@ START_TEST(checkpoints_get_a_share_of_the_cache_by_default) {
 }
 END_TEST
 
+/* All states are within the GPU's share. Cached prefixes take a quarter of the memory of keys and
+ * values, or with a stated cache a half of the rest. */
+START_TEST(a_gpu_has_room_for_states) {
+    struct engine_config config = on_gpu();
+    struct engine_memory memory;
+    struct err err = {0};
+    const int64_t share = 4 * GIB * 9 / 10;
+    config.state_checkpoints = config.swap_space = -1;
+    ck_assert_int_eq(plan_recurrent(&memory, &config, 4 * GIB, &err), STATUS_OK);
+    const int64_t states = memory.n_states * STATE_BYTES;
+    const int64_t fixed = memory.weights + memory.scratch + memory.sampling + memory.kept;
+    const int64_t rest = share - fixed - states - memory.steps - memory.kv_cache;
+    ck_assert_int_eq(memory.n_states, 16 + memory.n_checkpoints);
+    ck_assert_int_gt(memory.n_checkpoints, 100);
+    ck_assert_int_le(memory.n_checkpoints * STATE_BYTES, (share - fixed) / 4);
+    ck_assert(rest >= 0 && rest < 4 * MIB && memory.swap == 0);
+    config.kv_memory = memory_pool_bytes(&memory, &config, 512 + 100);
+    ck_assert_int_eq(plan_recurrent(&memory, &config, 4 * GIB, &err), STATUS_OK);
+    ck_assert(memory.n_blocks == 512 + 100 && memory.n_checkpoints > 0);
+    ck_assert_int_le(memory.n_checkpoints * STATE_BYTES, config.kv_memory / 4);
+    config.kv_memory = 0, config.swap_space = GIB;
+    ck_assert_int_eq(plan_recurrent(&memory, &config, 4 * GIB, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, "swap-space");
+}
+END_TEST
+
+/* The pool of a device leaves out the memory of states, which is not a part of its cost. */
+START_TEST(a_pool_on_the_device_leaves_room_for_states) {
+    struct engine_config config = on_gpu();
+    struct device_memory now = {16 * (size_t)GIB, 15 * (size_t)GIB};
+    struct pool_cost cost = {cost_of, NULL};
+    struct engine_memory memory, without;
+    struct err err = {0};
+    ck_assert_int_eq(pool_of(&without, &config, 15 * GIB, 15 * GIB, &err), STATUS_OK);
+    memory = without;
+    memory.n_states = 20, memory.state_bytes = GIB / 2;
+    ck_assert_int_eq(memory_device_pool(&memory, &config, &now, &cost, &err), STATUS_OK);
+    const int64_t less = cost_of(NULL, without.n_blocks) - cost_of(NULL, memory.n_blocks);
+    ck_assert_int_le(cost_of(NULL, memory.n_blocks) + 10 * GIB, 16 * GIB * 9 / 10 - memory.kept);
+    ck_assert_int_gt(less, 0);
+    ck_assert_int_eq(memory.steps, MIB / 2);
+}
+END_TEST
+
 START_TEST(scratch_grows_with_rows_and_logits) {
     struct engine_config config = usual();
     int64_t before = planned(&config, 64 * GIB).scratch;
@@ -504,6 +551,8 @@ int main(void) {
         swap_space_is_planned_for_gpus_if_it_pays,
         states_are_planned_for_sequences_drafts_and_cached_prefixes,
         checkpoints_get_a_share_of_the_cache_by_default,
+        a_gpu_has_room_for_states,
+        a_pool_on_the_device_leaves_room_for_states,
         scratch_grows_with_rows_and_logits,
         settings_out_of_range_are_refused,
     };

@@ -76,6 +76,8 @@ struct setting {
     const char *store; /* folder or address of a prefix store; NULL: none. Only with caching */
     /* Overwrites a window block before later steps. NULL: on the CPU. */
     void (*poison)(struct backend *b, struct kv_cache *cache, int32_t window_block);
+    /* Overwrites a free state before later steps. NULL: on the CPU; states of a device stay. */
+    void (*poison_state)(struct backend *b, struct kv_cache *cache, int32_t state);
 };
 
 /* The settings that belong to the model, and may change the bytes. */

@@ -449,12 +449,17 @@ static void poison_on_cpu(struct backend *b, struct kv_cache *cache, int32_t win
     }
 }
 
-/* On the CPU, as are all models with states. */
+static void poison_state_on_cpu(struct backend *b, struct kv_cache *cache, int32_t state) {
+    (void)b;
+    memset(kv_state(cache, state, 0), 0x5a, kv_state_bytes(&cache->config));
+}
+
 static void poison_states(struct run *run) {
     const struct state_pool *states = &run->scheduler->states;
-    const struct kv_cache *cache = run->engine->cache;
-    for (int i = 0; i < states->n_free; i++)
-        memset(kv_state(cache, states->free[i], 0), 0x5a, kv_state_bytes(&cache->config));
+    void (*poison)(struct backend *, struct kv_cache *, int32_t) = run->setting.poison_state;
+    if (!poison && run->engine->backend->host_memory) poison = poison_state_on_cpu;
+    for (int i = 0; i < states->n_free && poison; i++)
+        poison(run->engine->backend, run->engine->cache, states->free[i]);
 }
 
 void run_poison(struct run *run) {

@@ -5,38 +5,11 @@
 #include <math.h>
 
 #include "kernels/cuda/attention/attention.cuh"
+#include "kernels/cuda/runtime/ordered.cuh"
 #include "kernels/cuda/runtime/ptx.cuh"
 
-constexpr int CHUNK = 256; /* one thread per position of a chunk */
-constexpr int PARTIAL_SUMS = 16;
+constexpr int CHUNK = 256;                    /* one thread per position of a chunk */
 constexpr int OWN = ATTENTION_WIDEST / CHUNK; /* numbers of the vector per thread */
-
-/* exp(x) = (m + 1) * 2^n for x <= EXP_HIGH, computed as in kernels/cpu. Returns m and writes 2^n to
- * *power. */
-constexpr float EXP_LOW = -0x1.5d589ep+6f, EXP_HIGH = 0x1.618p+6f;
-__device__ __forceinline__ float exp_parts(float x, float *power) {
-    const float shifted = fmaf(x, 0x1.715476p+0f, 0x1.8p+23f), n = shifted - 0x1.8p+23f;
-    const float r = fmaf(n, 0x1.05c61p-29f, fmaf(n, -0x1.62e43p-1f, x));
-    float q = fmaf(r, 0x1.6a2352p-10f, 0x1.123a6cp-7f);
-    q = fmaf(q, r, 0x1.5558f4p-5f);
-    q = fmaf(q, r, 0x1.55549p-3f);
-    q = fmaf(q, r, 0x1.fffffcp-2f);
-    *power = __uint_as_float((__float_as_uint(shifted) << 23) + 0x3f800000u);
-    return fmaf(q, r * r, r);
-}
-__device__ __forceinline__ float ordered_exp(float x) {
-    if (x < EXP_LOW) return 0.0f;
-    float power;
-    const float m = exp_parts(x > EXP_HIGH ? EXP_HIGH : x, &power);
-    return (m + 1.0f) * power;
-}
-__device__ __forceinline__ float ordered_tanh(float x) {
-    const float twice = 2.0f * fabsf(x);
-    float power;
-    const float m = exp_parts(twice > EXP_HIGH ? EXP_HIGH : twice, &power);
-    const float e = fmaf(m, power, power - 1.0f);
-    return copysignf(e / (e + 2.0f), x);
-}
 
 /* The maximum over the block, in every thread. */
 __device__ __forceinline__ float block_max(float x) {
@@ -57,10 +30,7 @@ __device__ __forceinline__ float ordered_sum(const float *e, int begin, int end)
     float sum = 0.0f;
     for (int j = lane; j < end; j += PARTIAL_SUMS)
         if (j >= begin) sum = sum + e[j];
-#pragma unroll
-    for (int width = PARTIAL_SUMS / 2; width > 0; width /= 2)
-        sum = sum + __shfl_down_sync(FULL_MASK, sum, width);
-    return sum;
+    return ordered_tree(sum);
 }
 
 template <class R> struct float_head {

@@ -222,7 +222,7 @@ static bool plan(struct kv_cache *cache, size_t *blocks) {
 static void place_layers(struct kv_cache *cache) {
     const struct kv_config *c = &cache->config;
     int n[N_BLOCK_KINDS] = {};
-    cache->layer = (struct kv_layer *)mem_calloc((size_t)c->L, sizeof *cache->layer);
+    cache->layer = (struct kv_layer *)mem_calloc((size_t)c->L + 1, sizeof *cache->layer);
     for (int i = 0; i < c->L; i++) {
         const enum block_kind kind = has_window_blocks(c, i) ? KV_WINDOW_BLOCKS : KV_BLOCKS;
         const struct kv_part &part = cache->part[kind];
@@ -245,7 +245,8 @@ static enum status check(const struct kv_config *c, struct err *err) {
         c->dtype != DTYPE_E4M3)
         return err_set(err, STATUS_USAGE, "kv-cache-dtype",
                        "on a GPU the cache holds float16, bfloat16, fp8 or float32");
-    if (c->L <= 0 || c->G <= 0 || c->D <= 0 || c->n_blocks <= 0 || c->block_size <= 0 ||
+    const bool has_heads = c->G > 0 && c->D > 0, has_layers = c->L > 0 || c->state_layers > 0;
+    if (!has_layers || (c->L > 0 && !has_heads) || c->n_blocks <= 0 || c->block_size <= 0 ||
         c->n_window_blocks < 0)
         return err_set(err, STATUS_USAGE, NULL,
                        "every size of the key-value cache must be positive");
@@ -306,8 +307,9 @@ static int alike_with(struct sorted_layers *sorted, const struct kv_config *c, i
 
 /* Returns false if there are more groups than a cache may have. Call sorted_free in either case. */
 static bool sort_layers(struct sorted_layers *sorted, const struct kv_config *c) {
-    const size_t L = (size_t)c->L;
+    const size_t L = (size_t)c->L + 1; /* a model may have recurrent layers only */
     *sorted = {};
+    sorted->config[0] = *c;
     sorted->has_window = (bool *)mem_calloc(MAX_KV_KINDS * L, sizeof *sorted->has_window);
     sorted->place = (struct kv_place *)mem_calloc(L, sizeof *sorted->place);
     for (int layer = 0; layer < c->L; layer++) {
@@ -391,7 +393,7 @@ static enum status mixed_new(struct kv_cache **out, struct sorted_layers *sorted
 enum status kv_cache_new(struct kv_cache **out, const struct kv_config *config, struct err *err) {
     struct sorted_layers sorted;
     enum status status;
-    if (config->L <= 0 || config->L > MOST_LAYERS) return check(config, err);
+    if (config->L < 0 || config->L > MOST_LAYERS) return check(config, err);
     if (!sort_layers(&sorted, config))
         status = err_set(err, STATUS_USAGE, NULL,
                          "a key-value cache has layers of at most %d kinds", MAX_KV_KINDS);

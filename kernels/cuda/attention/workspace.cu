@@ -88,11 +88,13 @@ static attention_sizes plan_sizes(struct attention_workspace *work, enum dtype a
     work->limits = *limits;
     if (limits->n_windows == 0) work->limits.n_windows = 1;
     work->kinds = config->n_window_blocks > 0 ? N_BLOCK_KINDS : 1;
+    work->has_attention = config->L > 0;
+    work->has_states = config->state_layers > 0;
     for (int i = 0; i < work->limits.n_windows; i++) {
         const int own = work->limits.windows[i].G;
         work->G[i] = own ? own : config->G;
     }
-    for (int i = 0; i < work->limits.n_windows && act != DTYPE_F32; i++) {
+    for (int i = 0; i < work->limits.n_windows && act != DTYPE_F32 && config->L > 0; i++) {
         const attention_sizes sizes = plan_window(work, i, config);
         if (sizes.parts > most.parts) most.parts = sizes.parts;
         if (sizes.counters > most.counters) most.counters = sizes.counters;
@@ -146,7 +148,7 @@ struct attention_sight attention_workspace_sight(const struct attention_workspac
 
 int attention_workspace_plan(struct attention_workspace *work, int window,
                              struct attention_item *items, const struct step *step, int rows) {
-    if (work->act == DTYPE_F32) return 0;
+    if (work->act == DTYPE_F32 || !work->has_attention) return 0;
     struct attention_plan *plan = &work->plan[window];
     const struct attention_sight sight = attention_workspace_sight(work, window);
     const bool decodes = step->R == step->M && !sight.both_ways;
@@ -180,7 +182,7 @@ void attention_workspace_run(struct attention_workspace *work, void *y, const vo
                              const struct device_step *step, const struct attention *how,
                              cudaStream_t stream) {
     const struct kv_view kv = kv_view_of(cache, layer);
-    assert(how->H == work->limits.H && how->cap >= 0 && !how->gate);
+    assert(how->H == work->limits.H && how->cap >= 0);
     assert(how->both_ways == work->limits.both_ways);
     const enum block_kind kind = cache->layer[layer].kind;
     /* the plan has them */

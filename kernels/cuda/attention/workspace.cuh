@@ -25,6 +25,8 @@ struct attention_workspace {
     int max_items;                           /* per plan */
     bool chunks;                             /* steps have chunk items (limits.chunks) */
     int kinds;                               /* kinds of blocks: 2 with window blocks, else 1 */
+    bool has_attention;                      /* false: all layers are recurrent */
+    bool has_states;                         /* some layers are recurrent */
     float *parts;                            /* of the running layer */
     int32_t *counters;                       /* zero between launches */
     struct attention_plan plan[MAX_WINDOWS]; /* the step's plan for each window */

@@ -71,19 +71,45 @@ static void multiply(struct gemm_workspace *work, const struct gemm_job *jobs, i
     gemm_many(jobs, n, rows, norm, M, work->stream, &work->scratch);
 }
 
+/* Is a matrix stored as float32 beside activations of 16 bits? Its outputs are float32, too. */
+static bool is_wide(const struct gemm_workspace *work, const struct linear *linear) {
+    return work->act != DTYPE_F32 && linear->w->packed.act == DTYPE_F32;
+}
+
+/* Multiplies by the wide ones of n matrices. Their inputs take the place of `gate` and `up`. */
+static void multiply_wide(struct gemm_workspace *work, float *const *y, const float *x,
+                          const struct norm *norm, const struct linear *linear, int n, int M) {
+    float *wide = nullptr;
+    for (int i = 0; i < n; i++) {
+        if (!is_wide(work, &linear[i])) continue;
+        const struct gemm_weights *w = &linear[i].w->packed;
+        struct gemm_epilogue end = {linear[i].bias};
+        end.scale = linear_scale(&linear[i]);
+        assert((size_t)M * (size_t)w->K <= work->numbers);
+        if (!wide) {
+            wide = (float *)work->gate;
+            rows_hidden(work->act, wide, x, norm, 0, M, w->K, work->stream);
+        }
+        gemm(w, y[i], wide, M, &end, work->stream);
+    }
+}
+
 void gemm_matmul(struct gemm_workspace *work, float *const *y, const float *x,
                  const struct norm *norm, const struct linear *linear, int n, int M) {
     struct gemm_job jobs[GEMM_MAX_JOBS];
     struct gemm_epilogue ends[GEMM_MAX_JOBS];
     for (int i = 0; i < n;) {
         int count = 0;
-        for (; i < n && count < GEMM_MAX_JOBS; i++, count++) {
+        for (; i < n && count < GEMM_MAX_JOBS; i++) {
+            if (is_wide(work, &linear[i])) continue;
             ends[count] = {linear[i].bias};
             ends[count].scale = linear_scale(&linear[i]);
             jobs[count] = {&linear[i].w->packed, y[i], &ends[count]};
+            count++;
         }
-        multiply(work, jobs, count, x, norm, M);
+        if (count > 0) multiply(work, jobs, count, x, norm, M);
     }
+    multiply_wide(work, y, x, norm, linear, n, M);
 }
 
 void gemm_matmul_add(struct gemm_workspace *work, float *sum, const void *x,
@@ -107,19 +133,21 @@ static void gated_by(struct gemm_workspace *work, const float *x, const struct n
                     mlp->times_stride, work->stream);
 }
 
-/* work->gate = activation(gate(n)) * up(n), where n = norm(x). */
+/* work->gate = activation(gate(n)) * up(n), where n = norm(x). A pair cannot scale its gate before
+ * the activation. */
 static void gated(struct gemm_workspace *work, const float *x, const struct norm *norm,
                   const struct mlp *mlp, int M) {
     const struct gemm_weights *gate = &mlp->gate.w->packed, *up = &mlp->up.w->packed;
     struct gemm_epilogue end = {mlp->gate.bias};
     assert(gate->N == up->N && gate->K == up->K);
-    if (gemm_is_pair(gate, up, M)) {
+    if (gemm_is_pair(gate, up, M) && linear_scale(&mlp->gate) == 1) {
         end.up_bias = mlp->up.bias;
         end.activation = mlp->activation;
         const struct gemm_job pair = {gate, work->gate, &end, up};
         multiply(work, &pair, 1, x, norm, M);
         return;
     }
+    end.scale = linear_scale(&mlp->gate);
     const struct gemm_epilogue up_end = {mlp->up.bias};
     const struct gemm_job apart[] = {{gate, work->gate, &end}, {up, work->up, &up_end}};
     multiply(work, apart, 2, x, norm, M);
@@ -147,7 +175,7 @@ void gemm_mlp(struct gemm_workspace *work, float *sum, const float *x, const str
     const int F = mlp->down.w->packed.K;
     assert((size_t)M * (size_t)F <= work->numbers);
     assert((mlp->up.w ? mlp->up.w : mlp->gate.w)->packed.N == F);
-    assert(mlp->gate.scale == 0 && mlp->up.scale == 0 && (!mlp->times || !mlp->up.w));
+    assert(mlp->up.scale == 0 && (!mlp->times || (!mlp->up.w && mlp->gate.scale == 0)));
     assert(mlp->activation != ACTIVATION_XIELU || !mlp->gate.w);
     if (mlp->times) {
         gated_by(work, x, norm, mlp, M);

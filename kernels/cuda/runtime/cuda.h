@@ -6,6 +6,7 @@
  *   gemm/       weights and their products
  *   experts/    the router, the rows of each expert, and their products
  *   attention/  the KV cache, RoPE, attention, swapping
+ *   recurrent/  layers that keep a state per sequence, and the states
  *   rows/       norms, gates, bias, gather
  *   sampling/   a token for each row of logits
  *   persistent/ decode steps of small models as one grid
@@ -53,6 +54,7 @@ struct kv_cache {
     uint8_t *keys;                      /* the blocks of all layers, part by part */
     uint8_t *values;
     float *key_scale, *value_scale; /* [blocks][G]; NULL unless the elements are e4m3 */
+    float *states; /* of recurrent layers (recurrent/states.cuh); NULL: there are none */
 };
 
 /* The place of a layer: its cache in `alike`, and its number there. */
@@ -82,6 +84,12 @@ struct device_step {
     /* [M] offset of the sequence's line */
     const int32_t *line[N_BLOCK_KINDS];
     const int32_t *copy_from[N_BLOCK_KINDS], *copy_to[N_BLOCK_KINDS]; /* [n_copies] */
+    /* Of recurrent layers; NULL if the cache has no states. S is the number of sequences, or M for
+     * a graph: sequences without rows are then padding. */
+    int S;
+    const int32_t *row_start;             /* [S + 1] */
+    const int32_t *state, *state_after;   /* [S], [M] */
+    const int32_t *state_from, *state_to; /* [n_state_copies] */
 };
 
 #endif
