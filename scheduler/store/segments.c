@@ -83,7 +83,8 @@ static void scan_segment(struct prefix_store *store, const char *name) {
         return;
     }
     *segment = (struct segment){.fd = fd, .bytes = file.st_size, .order = clock_ns(file.st_mtim)};
-    snprintf(segment->name, sizeof segment->name, "%s", name);
+    assert(strlen(name) < sizeof segment->name); /* is_segment */
+    memcpy(segment->name, name, strlen(name) + 1);
     store->bytes += segment->bytes;
     store->n_segments++;
     enum cache_part part = part_of_segment(store, fd);
