@@ -32,6 +32,7 @@ struct norm {
     const float *bias; /* [K], for NORM_LAYER; NULL: zero */
     float epsilon;
     float sum_scale; /* for norm_add: factor of the sum; 0 stands for 1 */
+    bool of_sum;     /* for norm_add: the norm is of x + y instead of y */
 };
 
 static inline float norm_sum_scale(const struct norm *norm) {
@@ -166,7 +167,14 @@ enum head_norms {
     HEAD_NORMS_TOGETHER, /* an RMSNorm over all heads of a row (OLMo 2: Team OLMo 2024); gains
                             [H][D] and [G][D] */
     HEAD_NORMS_OWN,      /* a LayerNorm per head, with separate gains [H][D] and [G][D] */
+    HEAD_NORMS_LAYER,    /* a LayerNorm over all heads of a row (Jina Embeddings 2 for code); gains
+                            and biases [H][D] and [G][D] */
 };
+
+/* Is a norm over all heads of a row? */
+static inline bool head_norms_are_of_rows(enum head_norms norms) {
+    return norms == HEAD_NORMS_TOGETHER || norms == HEAD_NORMS_LAYER;
+}
 
 /* The processing of heads before attention. Queries and keys are normalised, then rotated, or the
  * other way round; queries are then scaled by position (Llama 4: Meta 2025). Values may be
@@ -175,6 +183,7 @@ struct heads {
     int H;                        /* query heads */
     struct rope rope;             /* for queries and keys */
     const float *q_gain, *k_gain; /* both or neither if there are keys; NULL: no norm */
+    const float *q_bias, *k_bias; /* for HEAD_NORMS_LAYER; else NULL */
     float epsilon;                /* of the norms */
     enum head_norms norms;
     bool norms_last;      /* queries and keys are normalised after the rotation (HunYuan) */
@@ -364,8 +373,8 @@ struct compute_ops {
      * norm(x[M][K]). sum may be x. The backend must be opened with the experts' shape. */
     void (*experts)(struct backend *b, float *sum, const float *x, const struct norm *norm,
                     const struct experts *experts, int M);
-    /* x[M][K] = (x + norm(y[M][K])) * the norm's sum_scale; y is zero afterwards. For norms after a
-     * branch. */
+    /* x[M][K] = (x + norm(y[M][K])) * the norm's sum_scale, or with of_sum (x + norm(x + y)) * it;
+     * y is zero afterwards. For norms after a branch. */
     void (*norm_add)(struct backend *b, float *x, float *y, const struct norm *norm, int M, int K);
     /* For a backend in a group: on every rank, x[M][K] becomes x of rank 0 + part[M][K] of rank 1 +
      * part of rank 2 and so on, always in this order. Rank 0 ignores part; part is zero afterwards.

@@ -144,8 +144,9 @@ static void op_gather(struct backend *b, float *y, const float *x, int K) {
 static void norm_together(struct cuda *cuda, const struct heads *heads, float *q, float *k,
                           const struct kv_cache *cache) {
     const int M = cuda->step.at.M, D = cache->config.D;
-    const struct norm q_norm = {NORM_RMS, heads->q_gain, NULL, heads->epsilon};
-    const struct norm k_norm = {NORM_RMS, heads->k_gain, NULL, heads->epsilon};
+    const enum norm_kind kind = heads->norms == HEAD_NORMS_LAYER ? NORM_LAYER : NORM_RMS;
+    const struct norm q_norm = {kind, heads->q_gain, heads->q_bias, heads->epsilon};
+    const struct norm k_norm = {kind, heads->k_gain, heads->k_bias, heads->epsilon};
     rows_norm(cuda->act, q, q, &q_norm, M, heads->H * D, cuda->stream);
     if (k) rows_norm(cuda->act, k, k, &k_norm, M, cache->config.G * D, cuda->stream);
 }
@@ -153,7 +154,7 @@ static void norm_together(struct cuda *cuda, const struct heads *heads, float *q
 /* The arguments for the vectors of a step's rows. */
 static struct rope_args rope_args_of(struct cuda *cuda, const struct kv_cache *cache,
                                      const struct heads *heads, float *q, float *k, float *v) {
-    const bool apart = heads->norms == HEAD_NORMS_TOGETHER && heads->q_gain;
+    const bool apart = head_norms_are_of_rows(heads->norms) && heads->q_gain;
     const bool own = heads->norms == HEAD_NORMS_OWN;
     struct rope_args args = {};
     if (apart) norm_together(cuda, heads, q, k, cache);
@@ -188,7 +189,8 @@ static void op_rope_write(struct backend *b, struct kv_cache *whole, int layer,
     assert(layer >= 0 && layer < whole->config.L && heads->H == cuda->limits.H);
     const struct kv_cache *cache = kv_alike(whole, &layer);
     assert((!k || !heads->q_gain == !heads->k_gain) && !k == !v);
-    assert(!heads->values_are_keys || heads->norms != HEAD_NORMS_TOGETHER);
+    assert(!heads->values_are_keys || !head_norms_are_of_rows(heads->norms));
+    assert(!heads->q_bias == (heads->norms != HEAD_NORMS_LAYER));
     assert(!heads->q_scale || heads->q_scale_every > 1);
     assert(!heads->norms_last || (heads->norms == HEAD_NORMS_ALIKE && !heads->values_are_keys));
     assert(cuda->step.at.M <= cuda->limits.max_rows && rope->D_rope <= cache->config.D);

@@ -353,16 +353,20 @@ END_TEST
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-static void check_norm_add(const opened &on, const norm_choice &c) {
+static void check_norm_add(const opened &on, const norm_choice &c, bool of_sum) {
     const inputs in(on);
-    const struct norm norm = in.norm(c);
+    struct norm norm = in.norm(c);
+    norm.of_sum = of_sum;
     same_bytes same;
     for (int M : row_counts) {
         const array x(on, floats((size_t)(M * K), 2), on.act), y(on, in.rows(M), on.act);
         on.b->compute->norm_add(on.b, x.data, y.data, &norm, M, K);
-        floats want = normed(c, in.rows(M), in.gain, in.bias);
+        floats rows = in.rows(M);
+        for (float &value : rows) value += of_sum ? 2 : 0;
+        floats want = normed(c, rows, in.gain, in.bias);
         for (float &value : want) value += 2;
-        const std::string what = text("norm_add, layer %d, %d rows, act %d", c.layer, M, on.act);
+        const std::string what =
+            text("norm_add, layer %d, of sum %d, %d rows, act %d", c.layer, of_sum, M, on.act);
         check_close(unpacked(on.act, x.read()), want, rounding_of(on.act), 1, what);
         ck_assert_msg(y.read() == bytes(y.size, 0), "%s: y stays", what.c_str());
         same.check(x.read(), what);
@@ -372,7 +376,8 @@ static void check_norm_add(const opened &on, const norm_choice &c) {
 START_TEST(norms_are_added) {
     for (enum dtype act : activation_types) {
         const opened on(act);
-        for (int kind = 1; kind < 4; kind++) check_norm_add(on, norm_choices[kind]);
+        for (int kind = 1; kind < 4; kind++)
+            for (bool of_sum : {false, true}) check_norm_add(on, norm_choices[kind], of_sum);
     }
 }
 END_TEST

@@ -180,18 +180,25 @@ START_TEST(layernorm_is_accurate_and_the_same) {
 }
 END_TEST
 
-/* x += norm(y), and y becomes zero. Checks both kinds of norm, with 1 to 4 threads. */
+/* x += norm(y) or norm(x + y), and y becomes zero. Checks both kinds of norm, with 1 to 4
+ * threads. */
 START_TEST(norm_add_adds_and_clears) {
     enum { K = 333 };
     uint64_t state = 23;
     size_t n = (size_t)MAX_ROWS * K;
     float *x = random_floats(&state, n), *y = random_floats(&state, n);
     float *gain = random_floats(&state, K), *bias = random_floats(&state, K);
-    const struct norm norm = {_i ? NORM_LAYER : NORM_RMS, gain, _i ? bias : NULL, 1e-6f};
+    const bool is_layer = _i % 2, of_sum = _i / 2;
+    const struct norm norm = {.kind = is_layer ? NORM_LAYER : NORM_RMS,
+                              .gain = gain,
+                              .bias = is_layer ? bias : NULL,
+                              .epsilon = 1e-6f,
+                              .of_sum = of_sum};
     float *right = mem_alloc(n * sizeof *right), *sum = mem_alloc(n * sizeof *sum);
     float *branch = mem_alloc(n * sizeof *branch), row[K];
     for (int m = 0; m < MAX_ROWS; m++) {
-        path_norm(&path_plain, row, y + m * K, &norm, K);
+        for (int k = 0; k < K; k++) row[k] = of_sum ? x[m * K + k] + y[m * K + k] : y[m * K + k];
+        path_norm(&path_plain, row, row, &norm, K);
         for (int k = 0; k < K; k++) right[m * K + k] = x[m * K + k] + row[k];
     }
     for (int i = 0; i < N_PATHS * N_ROW_COUNTS; i++) {
@@ -218,7 +225,7 @@ int main(void) {
     tcase_add_loop_test(core, activations_have_the_same_bytes, 0, ACTIVATION_RELU_SQUARED + 1);
     tcase_add_test(core, xielu_is_accurate_and_the_same);
     tcase_add_loop_test(core, layernorm_is_accurate_and_the_same, 0, 5);
-    tcase_add_loop_test(core, norm_add_adds_and_clears, 0, 2);
+    tcase_add_loop_test(core, norm_add_adds_and_clears, 0, 4);
     tcase_add_test(core, clamped_gates_are_accurate_and_the_same);
     tcase_set_timeout(core, 300);
     suite_add_tcase(suite, core);

@@ -355,7 +355,8 @@ static const struct heads_case heads_cases[] = {
     {4, 1, 33, 0, ROPE_HALVES, HEAD_NORMS_ALIKE, 2},
     {6, 2, 20, 20, ROPE_HALVES, HEAD_NORMS_TOGETHER, 0},
     {6, 2, 20, 6, ROPE_HALVES, HEAD_NORMS_OWN, 7},
-    {6, 2, 20, 20, ROPE_HALVES, HEAD_NORMS_ALIKE, 3, .norms_last = true}};
+    {6, 2, 20, 20, ROPE_HALVES, HEAD_NORMS_ALIKE, 3, .norms_last = true},
+    {6, 2, 20, 0, ROPE_HALVES, HEAD_NORMS_LAYER, 0}};
 enum { N_HEADS_CASES = sizeof heads_cases / sizeof *heads_cases };
 
 /* Writes rows at positions 0.. into a cache of one layer. */
@@ -378,9 +379,10 @@ static void write_heads(struct backend *b, const struct heads_case *c, const str
     b->cache->kv_free(b, cache);
 }
 
-static void norm_head(float *y, const float *x, const float *gain, int width, bool is_layernorm) {
+static void norm_head(float *y, const float *x, const float *gain, const float *bias, int width,
+                      bool is_layernorm) {
     if (is_layernorm)
-        plain_layernorm(y, x, gain, NULL, width, 1e-6f);
+        plain_layernorm(y, x, gain, bias, width, 1e-6f);
     else
         plain_rmsnorm(y, x, gain, width, 1e-6f);
 }
@@ -390,11 +392,14 @@ START_TEST(heads_are_normed_before_or_after_they_rotate) {
     uint64_t state = 71;
     size_t n_q = (size_t)(MAX_ROWS * c->H * c->D), n_k = (size_t)(MAX_ROWS * c->G * c->D);
     float *q = random_floats(&state, n_q), *k = random_floats(&state, n_k);
-    bool together = c->norms == HEAD_NORMS_TOGETHER, own = c->norms == HEAD_NORMS_OWN;
+    bool together = head_norms_are_of_rows(c->norms), own = c->norms == HEAD_NORMS_OWN;
+    bool is_layer = c->norms == HEAD_NORMS_LAYER;
     int q_width = together ? c->H * c->D : c->D, k_width = together ? c->G * c->D : c->D;
     float *q_gain = random_floats(&state, (size_t)(c->H * c->D));
     float *k_gain = random_floats(&state, (size_t)(c->G * c->D)), inv_freq[32];
     float *q_scale = random_floats(&state, MAX_ROWS);
+    float *q_bias = random_floats(&state, (size_t)(c->H * c->D));
+    float *k_bias = random_floats(&state, (size_t)(c->G * c->D));
     for (int i = 0; i < 32; i++) inv_freq[i] = powf(10000, -(float)i / 32);
     struct heads heads = {.H = c->H, .rope = {c->D_rope, inv_freq, c->layout}};
     float *right_q = mem_alloc(n_q * sizeof *q), *right_k = mem_alloc(n_k * sizeof *k);
@@ -402,17 +407,18 @@ START_TEST(heads_are_normed_before_or_after_they_rotate) {
     struct backend *plain = open_path(0, 1, MAX_ROWS, 64);
     if (c->norms_last) write_heads(plain, c, &heads, right_q, right_k, k);
     for (size_t i = 0; i < n_q; i += (size_t)q_width)
-        norm_head(right_q + i, right_q + i, q_gain + (own ? i % (size_t)(c->H * c->D) : 0), q_width,
-                  own);
+        norm_head(right_q + i, right_q + i, q_gain + (own ? i % (size_t)(c->H * c->D) : 0),
+                  is_layer ? q_bias : NULL, q_width, own || is_layer);
     for (size_t i = 0; i < n_k; i += (size_t)k_width)
-        norm_head(right_k + i, right_k + i, k_gain + (own ? i % (size_t)(c->G * c->D) : 0), k_width,
-                  own);
+        norm_head(right_k + i, right_k + i, k_gain + (own ? i % (size_t)(c->G * c->D) : 0),
+                  is_layer ? k_bias : NULL, k_width, own || is_layer);
     if (!c->norms_last) write_heads(plain, c, &heads, right_q, right_k, k);
     backend_close(plain);
     for (int i = 0; c->q_scale_every && i < (int)n_q; i++)
         right_q[i] = right_q[i] * q_scale[i / (c->H * c->D) / c->q_scale_every];
     heads.q_gain = q_gain, heads.k_gain = k_gain, heads.epsilon = 1e-6f;
     heads.norms = c->norms, heads.norms_last = c->norms_last;
+    if (is_layer) heads.q_bias = q_bias, heads.k_bias = k_bias;
     if (c->q_scale_every) heads.q_scale = q_scale, heads.q_scale_every = c->q_scale_every;
     float *y_q = mem_alloc(n_q * sizeof *q), *y_k = mem_alloc(n_k * sizeof *k);
     for (int p = 0; p < N_PATHS; p++) {
@@ -424,7 +430,7 @@ START_TEST(heads_are_normed_before_or_after_they_rotate) {
         assert_same_floats(y_k, right_k, n_k, cpu_of(b)->path->name);
         backend_close(b);
     }
-    free(q), free(k), free(q_gain), free(k_gain), free(q_scale);
+    free(q), free(k), free(q_gain), free(k_gain), free(q_scale), free(q_bias), free(k_bias);
     free(right_q), free(right_k), free(y_q), free(y_k);
 }
 END_TEST

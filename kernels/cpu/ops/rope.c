@@ -80,15 +80,15 @@ static const struct rope_table *angles(struct cpu *cpu, const struct rope *rope)
 }
 
 /* Normalises the heads of a row x. */
-static void norm_heads(const struct heads_job *job, float *x, const float *gain, int heads,
-                       enum head_norms norms) {
+static void norm_heads(const struct heads_job *job, float *x, const float *gain, const float *bias,
+                       int heads, enum head_norms norms) {
     const struct path *path = job->cpu->path;
     size_t D = (size_t)job->kv->D;
-    size_t length = norms == HEAD_NORMS_TOGETHER ? (size_t)heads * D : D; /* length of one norm */
+    size_t length = head_norms_are_of_rows(norms) ? (size_t)heads * D : D; /* of one norm */
     float epsilon = job->heads->epsilon;
     for (size_t at = 0; gain && at < (size_t)heads * D; at += length)
-        if (norms == HEAD_NORMS_OWN)
-            path->layernorm(x + at, x + at, gain + at, NULL, (int)length, epsilon);
+        if (norms == HEAD_NORMS_OWN || norms == HEAD_NORMS_LAYER)
+            path->layernorm(x + at, x + at, gain + at, bias, (int)length, epsilon);
         else
             path->rmsnorm(x + at, x + at, gain, (int)length, epsilon);
 }
@@ -103,20 +103,20 @@ static void rotate_heads(const struct heads_job *job, float *x, int heads, int m
 }
 
 /* Normalises and rotates the heads of row m of x. */
-static void norm_and_rotate(const struct heads_job *job, float *x, const float *gain, int heads,
-                            int m) {
+static void norm_and_rotate(const struct heads_job *job, float *x, const float *gain,
+                            const float *bias, int heads, int m) {
     bool last = job->heads->norms_last;
     x += (size_t)m * (size_t)heads * (size_t)job->kv->D;
-    if (!last) norm_heads(job, x, gain, heads, job->heads->norms);
+    if (!last) norm_heads(job, x, gain, bias, heads, job->heads->norms);
     rotate_heads(job, x, heads, m);
-    if (last) norm_heads(job, x, gain, heads, job->heads->norms);
+    if (last) norm_heads(job, x, gain, bias, heads, job->heads->norms);
 }
 
 /* Computes the values of row m, before its keys change. */
 static void make_values(const struct heads_job *job, int m) {
     size_t width = (size_t)job->kv->G * (size_t)job->kv->D, at = (size_t)m * width;
     if (job->heads->values_are_keys) memcpy(job->v + at, job->k + at, width * sizeof *job->v);
-    norm_heads(job, job->v + at, job->heads->v_gain, job->kv->G, HEAD_NORMS_ALIKE);
+    norm_heads(job, job->v + at, job->heads->v_gain, NULL, job->kv->G, HEAD_NORMS_ALIKE);
 }
 
 static void scale_queries(const struct heads_job *job, int m) {
@@ -206,12 +206,13 @@ static void write_row(const struct heads_job *job, int m) {
 static void rope_write_piece(void *arg, int i, int thread) {
     (void)thread;
     const struct heads_job *job = arg;
+    const struct heads *heads = job->heads;
     for (int m = i * ROWS_AT_ONCE; m < piece_end(job->cpu, i, ROWS_AT_ONCE); m++) {
-        norm_and_rotate(job, job->q, job->heads->q_gain, job->heads->H, m);
+        norm_and_rotate(job, job->q, heads->q_gain, heads->q_bias, heads->H, m);
         scale_queries(job, m);
         if (!job->k) continue;
         make_values(job, m);
-        norm_and_rotate(job, job->k, job->heads->k_gain, job->kv->G, m);
+        norm_and_rotate(job, job->k, heads->k_gain, heads->k_bias, job->kv->G, m);
         write_row(job, m);
     }
 }
@@ -224,6 +225,7 @@ void op_rope_write(struct backend *b, struct kv_cache *cache, int layer, const s
     const struct kv_kind *kv = kv_kind(cache, layer);
     assert(kv->D <= cpu->max_d && rope->D_rope <= kv->D && rope->D_rope % 2 == 0);
     assert(!k || !heads->q_gain == !heads->k_gain);
+    assert(!heads->q_bias == (heads->norms != HEAD_NORMS_LAYER));
     assert(!k == !v && (!heads->q_scale || heads->q_scale_every > 1));
     struct heads_job job = {.cpu = cpu,
                             .kv = kv,

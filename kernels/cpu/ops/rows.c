@@ -84,6 +84,7 @@ static void norm_add_piece(void *arg, int i, int thread) {
     float *row = job->cpu->threads[thread].row, scale = norm_sum_scale(job->norm);
     for (int m = i * job->rows; m < piece_end(job, i); m++) {
         float *x = job->x + (size_t)m * job->length, *y = job->y + (size_t)m * job->length;
+        for (size_t k = 0; k < job->length && job->norm->of_sum; k++) y[k] = x[k] + y[k];
         path_norm(job->cpu->path, row, y, job->norm, (int)job->length);
         for (size_t k = 0; k < job->length; k++) x[k] = (x[k] + row[k]) * scale;
         memset(y, 0, job->length * sizeof *y);

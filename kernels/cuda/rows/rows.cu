@@ -26,19 +26,35 @@ __device__ __forceinline__ Vec<float, N> norm_inputs(const float *kept, const T 
     return out;
 }
 
-/* y = norm(x), or with ADD y = (y + norm(x)) * sum_scale and x = 0. One block per row. The sums
- * need the whole row before the first output, so it is kept in shared memory as floats; a longer
- * row is read again from the L2 cache. A thread reads and writes the same elements of a row. */
-template <class T, int N, bool LAYER, bool ADD>
+/* The sums of two vectors. */
+template <class T, int N>
+__device__ __forceinline__ Vec<T, N> add_vec(Vec<T, N> a, const Vec<T, N> &b) {
+#pragma unroll
+    for (int i = 0; i < N; i++) a.v[i] = from_float<T>(to_float(b.v[i]) + to_float(a.v[i]));
+    return a;
+}
+
+/* Of rows: y = norm(x); y = (y + norm(x)) * sum_scale and x = 0; the same with norm(y + x). */
+enum norm_mode { NORM_WRITES, NORM_ADDS, NORM_ADDS_OF_SUM };
+
+/* One block per row. The sums need the whole row before the first output, so it is kept in shared
+ * memory as floats; a longer row is read again from the L2 cache. A thread reads and writes the
+ * same elements of a row. */
+template <class T, int N, bool LAYER, norm_mode MODE>
 __global__ void __launch_bounds__(NORM_THREADS)
     norm_kernel(T *y, T *x, const float *__restrict__ gain, const float *__restrict__ bias, int K,
                 float epsilon, float sum_scale) {
     grid_begin();
     float *kept = K <= NORM_KEPT_K ? dyn_smem<float>() : nullptr;
     const size_t at = (size_t)blockIdx.x * K;
+    constexpr bool ADD = MODE != NORM_WRITES;
     float sum = 0.0f, squares = 0.0f;
     for (int k = threadIdx.x * N; k < K; k += NORM_THREADS * N) {
-        const Vec<T, N> in = load_vec<N>(x + at + k);
+        Vec<T, N> in = load_vec<N>(x + at + k);
+        if (MODE == NORM_ADDS_OF_SUM) {
+            in = add_vec<T, N>(in, load_vec<N>(y + at + k));
+            store_vec<N>(x + at + k, in);
+        }
 #pragma unroll
         for (int i = 0; i < N; i++) {
             const float value = to_float(in.v[i]);
@@ -147,10 +163,10 @@ template <class T, class F> static void for_width(size_t length, F fn) {
         fn(std::integral_constant<int, 1>());
 }
 
-template <class T, int N, bool ADD>
+template <class T, int N, norm_mode MODE>
 static void norm_of(void *y, void *x, const struct norm *norm, int M, int K, cudaStream_t stream) {
     auto kernel =
-        norm->kind == NORM_LAYER ? norm_kernel<T, N, true, ADD> : norm_kernel<T, N, false, ADD>;
+        norm->kind == NORM_LAYER ? norm_kernel<T, N, true, MODE> : norm_kernel<T, N, false, MODE>;
     const size_t smem = K <= NORM_KEPT_K ? (size_t)K * sizeof(float) : 0;
     assert(K > 0 && K <= NORM_MAX_K && norm->gain);
     /* always the same size: see allow_smem */
@@ -164,7 +180,8 @@ void rows_norm(enum dtype act, void *y, const void *x, const struct norm *norm, 
     for_activation(act, [&](auto zero) {
         using T = decltype(zero);
         for_width<T>(K, [&](auto width) {
-            norm_of<T, decltype(width)::value, false>(y, const_cast<void *>(x), norm, M, K, stream);
+            norm_of<T, decltype(width)::value, NORM_WRITES>(y, const_cast<void *>(x), norm, M, K,
+                                                            stream);
         });
     });
 }
@@ -175,7 +192,11 @@ void rows_norm_add(enum dtype act, void *x, void *y, const struct norm *norm, in
     for_activation(act, [&](auto zero) {
         using T = decltype(zero);
         for_width<T>(K, [&](auto width) {
-            norm_of<T, decltype(width)::value, true>(x, y, norm, M, K, stream);
+            constexpr int N = decltype(width)::value;
+            if (norm->of_sum)
+                norm_of<T, N, NORM_ADDS_OF_SUM>(x, y, norm, M, K, stream);
+            else
+                norm_of<T, N, NORM_ADDS>(x, y, norm, M, K, stream);
         });
     });
 }
