@@ -55,7 +55,7 @@ static enum role find_role(const struct model_config *config, const char *name, 
     for (enum role role = 0; role < N_ROLES; role++) {
         if (role_is_of_layer(role) != (*layer >= 0)) continue;
         if (*layer >= 0 && !config_may_have_in(config, role, *layer)) continue;
-        role_name(wanted, role, *layer);
+        config_role_name(wanted, config, role, *layer);
         if (strcmp(wanted, name) == 0) return role;
     }
     return N_ROLES;

@@ -145,6 +145,15 @@ struct layer_config {
     float xielu[N_XIELU]; /* for ACTIVATION_XIELU */
 };
 
+/* The names of norms in GGUF files, where they differ from the table of roles
+ * (engine/models/families/roles.c). */
+enum norm_names {
+    NORM_NAMES_USUAL,
+    NORM_NAMES_OF_EMBEDDING,    /* the last norm is called a norm of the embedding */
+    NORM_NAMES_AFTER_ATTENTION, /* the norm before the MLP is called a norm after attention */
+    NORM_NAMES_OF_OUTPUTS,      /* norms after branches are called norms of their outputs */
+};
+
 struct model_config {
     char name[128];        /* general.name, or the name of the file or folder */
     char architecture[32]; /* in GGUF's spelling: "llama" */
@@ -180,6 +189,7 @@ struct model_config {
     uint64_t stamp; /* of the model's files just before they were opened; see model_file_stamp */
     role_set roles; /* the tensors of the model */
     enum norm_kind norm;
+    enum norm_names norm_names;
     float norm_epsilon;
     enum activation activation;
     bool has_parallel_branches; /* attention and MLP of a layer have the same input */

@@ -37,7 +37,7 @@ static void add_part(const struct lister *l, enum role role, int layer, int i, i
     const struct role_info *info = role_info(role);
     const struct model_config *m = &l->c->config;
     char name[ROLE_NAME_BYTES];
-    role_name(name, role, layer);
+    config_role_name(name, m, role, layer);
     struct out_tensor *t = conversion_add(l->c, name);
     int pieces = role_pieces(m, role);
     int64_t E = pieces ? pieces : 1,
@@ -94,7 +94,7 @@ static enum status add_role(const struct lister *l, enum role role, int layer) {
     const struct role_info *info = role_info(role);
     const struct weight **expert = NULL;
     char name[ROLE_NAME_BYTES];
-    role_name(name, role, layer);
+    config_role_name(name, &l->c->config, role, layer);
     const struct weight *weight = weights_lookup(&l->c->source.hf->weights, name);
     enum status status = STATUS_OK;
     if (!weight && role_pieces(&l->c->config, role) > 0) {

@@ -17,7 +17,7 @@ static enum status add_tensor(struct weights *out, const struct model_config *co
     if (info->of_experts) weight.dim[weight.n_dims++] = config->experts.E;
     if (info->of_heads) weight.n_dims = 2, weight.dim[0] = config->D, weight.dim[1] = N / config->D;
     if (info->of_taps) weight.n_dims = 2, weight.dim[0] = config->taps, weight.dim[1] = config->C;
-    role_name(weight.name, role, layer);
+    config_role_name(weight.name, config, role, layer);
     enum status status = weight_measure(&weight, err);
     return status ? status : weights_add(out, &weight, err);
 }

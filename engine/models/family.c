@@ -145,6 +145,7 @@ static void begin(struct model_config *config, const struct model_file *file,
     assert((family->roles & family->optional) == 0);
     *config = (struct model_config){.roles = roles_fused(family->roles, fused),
                                     .norm = family->norm,
+                                    .norm_names = family->norm_names,
                                     .norm_epsilon = family->norm_epsilon,
                                     .activation = family->activation,
                                     .has_parallel_branches = family->has_parallel_branches,
@@ -193,8 +194,8 @@ static enum role role_of(const struct model_config *config, role_set known, cons
     for (enum role role = 0; role < N_ROLES; role++) {
         if (!(known & ROLE_BIT(role))) continue;
         if (role_is_of_layer(role) != of_layer) continue;
-        if (strcmp(role_info(role)->gguf, name + prefix) != 0) continue;
-        role_name(whole, role, layer);
+        if (strcmp(config_role_gguf(config, role), name + prefix) != 0) continue;
+        config_role_name(whole, config, role, layer);
         bool is_layer = !of_layer || (layer >= 0 && layer < config->L);
         bool fits = is_layer && config_may_have_in(config, role, layer);
         return fits && strcmp(whole, name) == 0 ? role : N_ROLES;

@@ -266,7 +266,7 @@ static void match_tensors(struct matching *m, bool is_tied) {
         if (role == ROLE_OUTPUT) role = head;
         if (role == N_ROLES) continue; /* a copy of the embedding */
         if (piece < 0)
-            role_name(m->names[i], role, layer);
+            config_role_name(m->names[i], m->config, role, layer);
         else
             role_piece_name(m->names[i], role, layer, piece);
         m->config->roles |= ROLE_BIT(role);
@@ -350,7 +350,7 @@ static void note_missing(struct matching *m, enum role role, int layer, int piec
     char name[WEIGHT_MAX_NAME + 1];
     const char *of_role = folder_name(m->family, role);
     const char *prefix = role == ROLE_OUTPUT ? "" : m->prefix;
-    if (!of_role) of_role = role_info(role)->gguf;
+    if (!of_role) of_role = config_role_gguf(m->config, role);
     const char *star = strchr(of_role, '*');
     if (layer < 0)
         snprintf(name, sizeof name, "%s%s", prefix, of_role);
@@ -368,7 +368,7 @@ static void check_tensor(struct matching *m, enum role role, int layer, int piec
     assert(role < N_ROLES && layer >= -1 && layer < m->config->L);
     char name[ROLE_NAME_BYTES];
     if (piece < 0)
-        role_name(name, role, layer);
+        config_role_name(name, m->config, role, layer);
     else
         role_piece_name(name, role, layer, piece);
     int number = name_index_find(&m->weights->index, name, strlen(name));

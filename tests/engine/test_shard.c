@@ -186,6 +186,25 @@ START_TEST(roles_have_names_and_lengths) {
 }
 END_TEST
 
+START_TEST(norms_have_the_names_of_their_family) {
+    struct model_config c = six_heads;
+    char name[ROLE_NAME_BYTES];
+    config_role_name(name, &c, ROLE_FFN_NORM, 2);
+    ck_assert_str_eq(name, "blk.2.ffn_norm.weight");
+    c.norm_names = NORM_NAMES_AFTER_ATTENTION;
+    config_role_name(name, &c, ROLE_FFN_NORM, 2);
+    ck_assert_str_eq(name, "blk.2.post_attention_norm.weight");
+    c.norm_names = NORM_NAMES_OF_OUTPUTS;
+    config_role_name(name, &c, ROLE_FFN_NORM_BIAS, 2);
+    ck_assert_str_eq(name, "blk.2.layer_output_norm.bias");
+    ck_assert_str_eq(config_role_gguf(&c, ROLE_OUTPUT_NORM), "output_norm.weight");
+    c.norm_names = NORM_NAMES_OF_EMBEDDING;
+    config_role_name(name, &c, ROLE_OUTPUT_NORM, -1);
+    ck_assert_str_eq(name, "token_embd_norm.weight");
+    ck_assert_str_eq(config_role_gguf(&c, ROLE_FFN_NORM), "ffn_norm.weight");
+}
+END_TEST
+
 /* The parts of a fused tensor are all of its rows. Each part is a tensor with a role. */
 START_TEST(fused_tensors_have_their_parts) {
     int n_fused = 0;
@@ -203,7 +222,7 @@ START_TEST(fused_tensors_have_their_parts) {
         ck_assert_int_eq(rows, role_extent(&six_heads, whole->N, 0));
         n_fused++;
     }
-    ck_assert_int_eq(n_fused, 18);
+    ck_assert_int_eq(n_fused, 12);
 }
 END_TEST
 
@@ -289,6 +308,7 @@ int main(void) {
         pieces_of_inputs_together_are_the_matrix,
         weights_that_are_not_divided_stay_whole,
         roles_have_names_and_lengths,
+        norms_have_the_names_of_their_family,
         fused_tensors_have_their_parts,
         embeddings_and_head_are_on_rank_0_alone,
         a_vector_may_have_a_second_dimension,

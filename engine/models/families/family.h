@@ -81,7 +81,8 @@ struct model_family {
     role_set roles;        /* required tensors: a sum of ROLE_BIT */
     role_set optional;     /* optional tensors */
     enum norm_kind norm;
-    float norm_epsilon; /* default if config.json does not state it; 0: it is required */
+    enum norm_names norm_names; /* in GGUF files */
+    float norm_epsilon;         /* default if config.json does not state it; 0: it is required */
     enum activation activation;
     bool has_parallel_branches;   /* attention and MLP of a layer have the same input */
     bool may_be_parallel;         /* a file may request that, or the opposite */
@@ -169,8 +170,8 @@ struct model_family {
 /* The norm of an embedding, and the norms after the branches of an encoder. */
 #define ROLES_EMBEDDING_NORM (ROLE_BIT(ROLE_EMBEDDING_NORM) | ROLE_BIT(ROLE_EMBEDDING_NORM_BIAS))
 #define ROLES_NORMS_AFTER                                                                          \
-    (ROLE_BIT(ROLE_ATTN_NORM_AFTER) | ROLE_BIT(ROLE_ATTN_NORM_AFTER_BIAS) |                        \
-     ROLE_BIT(ROLE_FFN_NORM_AFTER) | ROLE_BIT(ROLE_FFN_NORM_AFTER_BIAS))
+    (ROLE_BIT(ROLE_ATTN_NORM) | ROLE_BIT(ROLE_ATTN_NORM_BIAS) | ROLE_BIT(ROLE_FFN_NORM) |          \
+     ROLE_BIT(ROLE_FFN_NORM_BIAS))
 
 /* Layers with a short convolution instead of attention, and the biases that config.json enables by
  * "conv_bias". */

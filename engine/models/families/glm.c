@@ -48,12 +48,13 @@ const struct model_family model_glm = {
 const struct model_family model_glm4_moe = {
     .gguf = "glm4moe",
     .hf = moe_hf,
-    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLE_BIT(ROLE_FFN_NORM_ALIAS) | ROLE_BIT(ROLE_GATE) |
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_GATE) |
              ROLE_BIT(ROLE_UP) | ROLE_BIT(ROLE_DOWN) | ROLE_BIT(ROLE_ROUTER) |
              ROLE_BIT(ROLE_ROUTER_CORRECTION) | ROLE_BIT(ROLE_EXPERTS_GATE) |
              ROLE_BIT(ROLE_EXPERTS_UP) | ROLE_BIT(ROLE_EXPERTS_DOWN) | ROLES_SHARED,
     .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_QKV_BIASES | ROLES_QK_NORM,
     FAMILY_USUAL,
+    .norm_names = NORM_NAMES_AFTER_ATTENTION,
     .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
     .by_sigmoid = true,
     .ahead = AHEAD_STREAM,

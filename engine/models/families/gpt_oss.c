@@ -13,12 +13,13 @@ const struct model_family model_gpt_oss = {
     .gguf = "gpt-oss",
     .hf = hf,
     .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_ATTENTION_BIASES | ROLE_BIT(ROLE_SINKS) |
-             ROLE_BIT(ROLE_FFN_NORM_ALIAS) | ROLE_BIT(ROLE_ROUTER) | ROLE_BIT(ROLE_ROUTER_BIAS) |
+             ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_ROUTER) | ROLE_BIT(ROLE_ROUTER_BIAS) |
              ROLE_BIT(ROLE_EXPERTS_GATE) | ROLE_BIT(ROLE_EXPERTS_GATE_BIAS) |
              ROLE_BIT(ROLE_EXPERTS_UP) | ROLE_BIT(ROLE_EXPERTS_UP_BIAS) |
              ROLE_BIT(ROLE_EXPERTS_DOWN) | ROLE_BIT(ROLE_EXPERTS_DOWN_BIAS),
     .optional = ROLE_BIT(ROLE_OUTPUT),
     .norm = NORM_RMS,
+    .norm_names = NORM_NAMES_AFTER_ATTENTION,
     .activation = ACTIVATION_CLAMPED,
     .positions = POSITIONS_ROPE_HALVES,
     .windows = WINDOWS_PATTERN,

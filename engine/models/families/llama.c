@@ -36,10 +36,11 @@ const struct model_family model_ernie4_5 = {
 const struct model_family model_seed_oss = {
     .gguf = "seed_oss",
     .hf = seed_oss_hf,
-    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLE_BIT(ROLE_FFN_NORM_ALIAS) | ROLE_BIT(ROLE_GATE) |
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_GATE) |
              ROLE_BIT(ROLE_UP) | ROLE_BIT(ROLE_DOWN),
     .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_QKV_BIASES | ROLES_MLP_BIASES,
     FAMILY_USUAL,
+    .norm_names = NORM_NAMES_AFTER_ATTENTION,
 };
 
 enum { EVERY = 4 };

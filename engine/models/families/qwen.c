@@ -74,7 +74,7 @@ static const struct role_alias qwen35moe_alias[] = {{ROLE_EXPERTS_DOWN, "mlp.exp
                                                     {0}};
 
 #define ROLES_QWEN_DELTA                                                                           \
-    (ROLES_ENDS | ROLES_GATED_ATTENTION | ROLES_DELTA | ROLE_BIT(ROLE_FFN_NORM_ALIAS))
+    (ROLES_ENDS | ROLES_GATED_ATTENTION | ROLES_DELTA | ROLE_BIT(ROLE_FFN_NORM))
 #define ROLES_MLP (ROLE_BIT(ROLE_GATE) | ROLE_BIT(ROLE_UP) | ROLE_BIT(ROLE_DOWN))
 #define ROLES_SHARING_EXPERTS                                                                      \
     (ROLE_BIT(ROLE_ROUTER) | ROLE_BIT(ROLE_EXPERTS_GATE) | ROLE_BIT(ROLE_EXPERTS_UP) |             \
@@ -82,7 +82,8 @@ static const struct role_alias qwen35moe_alias[] = {{ROLE_EXPERTS_DOWN, "mlp.exp
 
 #define QWEN_DELTA_FIELDS                                                                          \
     FAMILY_USUAL, .optional = ROLE_BIT(ROLE_OUTPUT), .norm_epsilon = 1e-6f, .rope_base = 10000000, \
-                  .taps = 4, .states = STATE_DELTA, .ahead = AHEAD_NORMED
+                  .taps = 4, .states = STATE_DELTA, .ahead = AHEAD_NORMED,                         \
+                  .norm_names = NORM_NAMES_AFTER_ATTENTION
 
 const struct model_family model_qwen35 = {
     .gguf = "qwen35",

@@ -12,8 +12,9 @@
 #include "engine/models/families/family.h"
 
 #define LFM2_ALIASES                                                                               \
-    {ROLE_ATTN_NORM, "operator_norm.weight"}, {ROLE_FFN_NORM, "ffn_norm.weight"},                  \
-        {ROLE_O, "self_attn.out_proj.weight"}, {ROLE_Q_NORM, "self_attn.q_layernorm.weight"},      \
+    {ROLE_OUTPUT_NORM, "embedding_norm.weight"}, {ROLE_ATTN_NORM, "operator_norm.weight"},         \
+        {ROLE_FFN_NORM, "ffn_norm.weight"}, {ROLE_O, "self_attn.out_proj.weight"},                 \
+        {ROLE_Q_NORM, "self_attn.q_layernorm.weight"},                                             \
         {ROLE_K_NORM, "self_attn.k_layernorm.weight"}, {ROLE_GATE, "feed_forward.w1.weight"},      \
         {ROLE_UP, "feed_forward.w3.weight"}, {                                                     \
         ROLE_DOWN, "feed_forward.w2.weight"                                                        \
@@ -33,11 +34,12 @@ static const struct role_alias moe_alias[] = {
     {0}};
 
 #define ROLES_LFM2                                                                                 \
-    (ROLE_BIT(ROLE_TOKEN_EMBEDDING) | ROLE_BIT(ROLE_OUTPUT_NORM_ALIAS) | ROLES_ATTENTION |         \
+    (ROLE_BIT(ROLE_TOKEN_EMBEDDING) | ROLE_BIT(ROLE_OUTPUT_NORM) | ROLES_ATTENTION |               \
      ROLES_QK_NORM | ROLES_SHORT_CONV | ROLES_GATED_MLP)
 #define LFM2_FIELDS                                                                                \
     FAMILY_USUAL, .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_SHORT_CONV_BIASES,                     \
-                  .norm_epsilon = 1e-5f, .rope_base = 1000000, .taps = 3, .ties = true
+                  .norm_epsilon = 1e-5f, .rope_base = 1000000, .taps = 3, .ties = true,            \
+                  .norm_names = NORM_NAMES_OF_EMBEDDING
 
 const struct model_family model_lfm2 = {
     .gguf = "lfm2",

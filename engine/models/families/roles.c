@@ -19,11 +19,6 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_EMBEDDING_NORM_BIAS] = {"token_embd_norm.bias", "embeddings.LayerNorm.bias",
                                   BIAS(K, FIRST)},
     [ROLE_OUTPUT_NORM] = {"output_norm.weight", "norm.weight", VECTOR(K, FIRST)},
-    [ROLE_OUTPUT_NORM_ALIAS] = {"token_embd_norm.weight",
-                                "embedding_norm.weight",
-                                VECTOR(K, FIRST),
-                                1,
-                                {ROLE_OUTPUT_NORM}},
     [ROLE_OUTPUT_NORM_BIAS] = {"output_norm.bias", "norm.bias", BIAS(K, FIRST)},
     [ROLE_OUTPUT] = {"output.weight", "lm_head.weight", MATRIX(V, EMBEDDING, FIRST)},
     [ROLE_OUTPUT_BIAS] = {"output.bias", "lm_head.bias", BIAS(V, FIRST)},
@@ -40,16 +35,6 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_ROPE_SHORT] = {"rope_factors_short.weight", NULL, VECTOR(ROPE, HOST)},
     [ROLE_ATTN_NORM] = {"attn_norm.weight", "input_layernorm.weight", VECTOR(K, NONE)},
     [ROLE_ATTN_NORM_BIAS] = {"attn_norm.bias", "input_layernorm.bias", BIAS(K, NONE)},
-    [ROLE_ATTN_NORM_AFTER] = {"attn_output_norm.weight",
-                              "post_attention_layernorm.weight",
-                              VECTOR(K, NONE),
-                              1,
-                              {ROLE_ATTN_NORM}},
-    [ROLE_ATTN_NORM_AFTER_BIAS] = {"attn_output_norm.bias",
-                                   "post_attention_layernorm.bias",
-                                   BIAS(K, NONE),
-                                   1,
-                                   {ROLE_ATTN_NORM_BIAS}},
     [ROLE_ATTN_NORM_2] = {"attn_norm_2.weight", "ln_attn.weight", VECTOR(K, NONE)},
     [ROLE_ATTN_NORM_2_BIAS] = {"attn_norm_2.bias", "ln_attn.bias", BIAS(K, NONE)},
     [ROLE_Q] = {"attn_q.weight", "self_attn.q_proj.weight", MATRIX(Q, K, OUTPUTS)},
@@ -159,22 +144,7 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_ATTN_POST_NORM] = {"post_attention_norm.weight", "post_attention_layernorm.weight",
                              VECTOR(K, NONE)},
     [ROLE_FFN_NORM] = {"ffn_norm.weight", "post_attention_layernorm.weight", VECTOR(K, NONE)},
-    [ROLE_FFN_NORM_ALIAS] = {"post_attention_norm.weight",
-                             "post_attention_layernorm.weight",
-                             VECTOR(K, NONE),
-                             1,
-                             {ROLE_FFN_NORM}},
     [ROLE_FFN_NORM_BIAS] = {"ffn_norm.bias", "post_attention_layernorm.bias", BIAS(K, NONE)},
-    [ROLE_FFN_NORM_AFTER] = {"layer_output_norm.weight",
-                             "post_mlp_layernorm.weight",
-                             VECTOR(K, NONE),
-                             1,
-                             {ROLE_FFN_NORM}},
-    [ROLE_FFN_NORM_AFTER_BIAS] = {"layer_output_norm.bias",
-                                  "post_mlp_layernorm.bias",
-                                  BIAS(K, NONE),
-                                  1,
-                                  {ROLE_FFN_NORM_BIAS}},
     [ROLE_GATE] = {"ffn_gate.weight", "mlp.gate_proj.weight", MATRIX(F, K, OUTPUTS)},
     [ROLE_GATE_BIAS] = {"ffn_gate.bias", "mlp.gate_proj.bias", BIAS(F, OUTPUTS)},
     [ROLE_UP] = {"ffn_up.weight", "mlp.up_proj.weight", MATRIX(F, K, OUTPUTS)},
@@ -259,12 +229,41 @@ const struct role_info *role_info(enum role role) {
     return &table[role];
 }
 
-void role_name(char out[ROLE_NAME_BYTES], enum role role, int layer) {
-    int n = role_is_of_layer(role)
-                ? snprintf(out, ROLE_NAME_BYTES, "blk.%d.%s", layer, role_info(role)->gguf)
-                : snprintf(out, ROLE_NAME_BYTES, "%s", role_info(role)->gguf);
+/* Writes the whole name of a role that GGUF files call `gguf`. */
+static void write_name(char out[ROLE_NAME_BYTES], const char *gguf, enum role role, int layer) {
+    int n = role_is_of_layer(role) ? snprintf(out, ROLE_NAME_BYTES, "blk.%d.%s", layer, gguf)
+                                   : snprintf(out, ROLE_NAME_BYTES, "%s", gguf);
     assert(n < ROLE_NAME_BYTES);
     (void)n;
+}
+
+void role_name(char out[ROLE_NAME_BYTES], enum role role, int layer) {
+    write_name(out, role_info(role)->gguf, role, layer);
+}
+
+const char *config_role_gguf(const struct model_config *config, enum role role) {
+    enum { MAX_OTHER = 4 };
+    static const struct {
+        enum role role;
+        const char *gguf; /* NULL: the row ends */
+    } other[][MAX_OTHER + 1] = {
+        [NORM_NAMES_USUAL] = {{0}},
+        [NORM_NAMES_OF_EMBEDDING] = {{ROLE_OUTPUT_NORM, "token_embd_norm.weight"}},
+        [NORM_NAMES_AFTER_ATTENTION] = {{ROLE_FFN_NORM, "post_attention_norm.weight"}},
+        [NORM_NAMES_OF_OUTPUTS] = {{ROLE_ATTN_NORM, "attn_output_norm.weight"},
+                                   {ROLE_ATTN_NORM_BIAS, "attn_output_norm.bias"},
+                                   {ROLE_FFN_NORM, "layer_output_norm.weight"},
+                                   {ROLE_FFN_NORM_BIAS, "layer_output_norm.bias"}},
+    };
+    assert(config->norm_names < sizeof other / sizeof *other);
+    for (int i = 0; other[config->norm_names][i].gguf; i++)
+        if (other[config->norm_names][i].role == role) return other[config->norm_names][i].gguf;
+    return role_info(role)->gguf;
+}
+
+void config_role_name(char out[ROLE_NAME_BYTES], const struct model_config *config, enum role role,
+                      int layer) {
+    write_name(out, config_role_gguf(config, role), role, layer);
 }
 
 void role_piece_name(char out[ROLE_NAME_BYTES], enum role role, int layer, int piece) {

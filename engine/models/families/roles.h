@@ -24,9 +24,6 @@ enum role {
     ROLE_EMBEDDING_NORM,
     ROLE_EMBEDDING_NORM_BIAS,
     ROLE_OUTPUT_NORM,
-    /* the last norm, in GGUF files that call it a norm of the embedding; loaded as
-     * ROLE_OUTPUT_NORM */
-    ROLE_OUTPUT_NORM_ALIAS,
     ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT,
     ROLE_OUTPUT_BIAS,
@@ -41,9 +38,6 @@ enum role {
     ROLE_ROPE_SHORT,
     ROLE_ATTN_NORM, /* this role and all below belong to a layer */
     ROLE_ATTN_NORM_BIAS,
-    /* the same, in files of encoders, which call it a norm after attention */
-    ROLE_ATTN_NORM_AFTER,
-    ROLE_ATTN_NORM_AFTER_BIAS,
     /* of attention alone, if the norm above is of an MLP with the same input */
     ROLE_ATTN_NORM_2,
     ROLE_ATTN_NORM_2_BIAS,
@@ -106,12 +100,7 @@ enum role {
     ROLE_STATE_OUT,
     ROLE_ATTN_POST_NORM,
     ROLE_FFN_NORM,
-    /* the norm before the MLP, in GGUF files that call it a norm after attention; loaded as
-     * ROLE_FFN_NORM */
-    ROLE_FFN_NORM_ALIAS,
     ROLE_FFN_NORM_BIAS,
-    ROLE_FFN_NORM_AFTER, /* as ROLE_ATTN_NORM_AFTER */
-    ROLE_FFN_NORM_AFTER_BIAS,
     ROLE_GATE,
     ROLE_GATE_BIAS,
     ROLE_UP,
@@ -241,9 +230,17 @@ static inline bool role_is_of_layer(enum role role) {
     return role >= ROLE_ATTN_NORM;
 }
 
-/* Writes the tensor's whole name; `layer` is ignored for a role that does not belong to layers. */
+/* Writes the tensor's whole usual name; `layer` is ignored for a role that does not belong to
+ * layers. Norms may have other names: config_role_name. */
 enum { ROLE_NAME_BYTES = 64 };
 void role_name(char out[ROLE_NAME_BYTES], enum role role, int layer);
+
+/* Returns the name in the GGUF files of a model's family, in the form of role_info.gguf. */
+const char *config_role_gguf(const struct model_config *config, enum role role);
+
+/* Writes the tensor's whole name in these files; `layer` as for role_name. */
+void config_role_name(char out[ROLE_NAME_BYTES], const struct model_config *config, enum role role,
+                      int layer);
 
 /* Writes the name of one expert's or head's part of a role, if it is a separate tensor. */
 void role_piece_name(char out[ROLE_NAME_BYTES], enum role role, int layer, int piece);

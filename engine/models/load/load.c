@@ -186,7 +186,7 @@ static enum status load_role(const struct loader *l, struct tensors *out, enum r
     struct source source = {.N = role_extent(m, info->N, layer),
                             .K = role_extent(m, info->K, layer)};
     char name[ROLE_NAME_BYTES];
-    role_name(name, role, layer);
+    config_role_name(name, m, role, layer);
     enum status status =
         info->K ? weights_matrix(l->weights, name, source.N, source.K, &source.weight, l->err)
                 : weights_vector(l->weights, name, source.N, &source.weight, l->err);
