@@ -31,16 +31,15 @@ static enum status refuse_role(const struct adapter_file *file, const struct wei
 }
 
 /* The matrices of a role: its own, or those of a fused tensor. */
-static int roles_of(enum role role, enum role out[MAX_PARTS]) {
-    const struct role_info *info = role_info(role);
-    out[0] = role;
-    if (info->n_parts > 0) memcpy(out, info->parts, (size_t)info->n_parts * sizeof *out);
-    return info->n_parts > 0 ? info->n_parts : 1;
+static int roles_of(const struct model_config *config, enum role role, enum role out[MAX_PARTS]) {
+    const int n = role_parts(config, role, out);
+    if (n == 0) out[0] = role;
+    return n > 0 ? n : 1;
 }
 
 static bool can_adapt(const struct model *model, enum role role, int layer) {
     enum role roles[MAX_PARTS];
-    int n = roles_of(role, roles);
+    int n = roles_of(&model->config, role, roles);
     for (int i = 0; i < n; i++)
         if (!model_adapts(model, roles[i], layer)) return false;
     return true;
@@ -127,7 +126,7 @@ static int slice_pair(struct matrix_slice *slice, const struct adapter_file *fil
                       const struct low_rank_pair *pair, enum role role, int layer) {
     const struct model_config *config = &file->model->config;
     enum role roles[MAX_PARTS];
-    int n = roles_of(role, roles), first = 0;
+    int n = roles_of(config, role, roles), first = 0;
     for (int i = 0; i < n; i++, first += slice[i - 1].N)
         slice[i] = (struct matrix_slice){.pair = pair,
                                          .role = roles[i],
@@ -265,7 +264,7 @@ static enum status check_apart(const struct adapter_file *file) {
         for (enum role role = 0; role < N_ROLES; role++) {
             const struct low_rank_pair *pairs = &file->pairs[(size_t)layer * N_ROLES];
             enum role parts[MAX_PARTS];
-            int n = role_info(role)->n_parts > 0 ? roles_of(role, parts) : 0;
+            int n = role_parts(&file->model->config, role, parts);
             for (int i = 0; i < n && pairs[role].a; i++)
                 if (pairs[parts[i]].a)
                     return err_set(file->err, STATUS_BAD_FILE, pairs[role].a->name,

@@ -192,6 +192,7 @@ struct model_config {
     enum norm_names norm_names;
     float norm_epsilon;
     enum activation activation;
+    bool up_is_first;           /* in a tensor with gate and up of an MLP */
     bool has_parallel_branches; /* attention and MLP of a layer have the same input */
     bool norms_mlp_apart;       /* even then the MLP has a norm of its own */
     bool norms_heads_last;      /* norms of queries and keys follow the rotation */

@@ -91,8 +91,9 @@ static bool is_split(const struct lister *l, enum role role) {
 }
 
 static enum status add_role(const struct lister *l, enum role role, int layer) {
-    const struct role_info *info = role_info(role);
     const struct weight **expert = NULL;
+    enum role parts[MAX_PARTS];
+    const int n_parts = role_parts(&l->c->config, role, parts);
     char name[ROLE_NAME_BYTES];
     config_role_name(name, &l->c->config, role, layer);
     const struct weight *weight = weights_lookup(&l->c->source.hf->weights, name);
@@ -108,8 +109,7 @@ static enum status add_role(const struct lister *l, enum role role, int layer) {
         return status;
     }
     if (is_split(l, role))
-        for (int i = 0; i < info->n_parts; i++)
-            add_part(l, info->parts[i], layer, i, info->n_parts, weight, NULL);
+        for (int i = 0; i < n_parts; i++) add_part(l, parts[i], layer, i, n_parts, weight, NULL);
     else
         add_part(l, role, layer, 0, 1, weight, expert);
     return STATUS_OK;

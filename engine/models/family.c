@@ -81,6 +81,15 @@ static enum status refuse_architecture(bool in_gguf, const char *name, struct er
                    N_FAMILIES - 3); /* gemma4, granitehybrid and deepseek2 are one each */
 }
 
+static bool has_role(const struct weights *weights, enum role role) {
+    char name[ROLE_NAME_BYTES];
+    for (int layer = 0; layer < MAX_LAYERS; layer++) { /* the first layers may have an MLP */
+        role_name(name, role, layer);
+        if (weights_lookup(weights, name)) return true;
+    }
+    return false;
+}
+
 static enum status find_family(const struct model_family **out, const struct model_file *file,
                                struct err *err) {
     char name[MAX_ARCHITECTURE];
@@ -94,17 +103,10 @@ static enum status find_family(const struct model_family **out, const struct mod
         if (!*out || family_has_experts(families[i]) == experts) *out = families[i];
     }
     if (*out && file->hf) *out = folder_style_choose(*out, &file->hf->weights);
+    if (*out && in_gguf && (*out)->other_form && has_role(&file->gguf->weights, (*out)->other_has))
+        *out = (*out)->other_form;
     if (*out) return STATUS_OK;
     return refuse_architecture(in_gguf, name, err);
-}
-
-static bool has_role(const struct weights *weights, enum role role) {
-    char name[ROLE_NAME_BYTES];
-    for (int layer = 0; layer < MAX_LAYERS; layer++) { /* the first layers may have an MLP */
-        role_name(name, role, layer);
-        if (weights_lookup(weights, name)) return true;
-    }
-    return false;
 }
 
 /* Returns the fused tensors of a GGUF file, which may have either form. */
@@ -148,6 +150,7 @@ static void begin(struct model_config *config, const struct model_file *file,
                                     .norm_names = family->norm_names,
                                     .norm_epsilon = family->norm_epsilon,
                                     .activation = family->activation,
+                                    .up_is_first = family->up_is_first,
                                     .has_parallel_branches = family->has_parallel_branches,
                                     .norms_mlp_apart = family->norms_mlp_apart,
                                     .full_every = family->full_every,

@@ -415,12 +415,12 @@ static enum status judge(struct matching *m, struct err *err) {
 
 const struct model_family *folder_style_choose(const struct model_family *family,
                                                const struct weights *weights) {
-    static const char end[] = ".mlp.experts.gate_up_proj";
-    if (!family->folder.fused_form) return family;
-    for (int i = 0; i < weights->n; i++) {
+    const struct model_family *other = family->other_form;
+    const char *end = other ? folder_name(other, family->other_has) : "";
+    for (int i = 0; other && i < weights->n; i++) {
         const char *name = weights->tensor[i].name;
-        size_t length = strlen(name), n = sizeof end - 1;
-        if (length > n && strcmp(name + length - n, end) == 0) return family->folder.fused_form;
+        size_t length = strlen(name), n = strlen(end);
+        if (length > n && strcmp(name + length - n, end) == 0) return other;
     }
     return family;
 }

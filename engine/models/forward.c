@@ -9,7 +9,8 @@
  *                  x += [norm] down(act(gate([norm](x))) * up([norm](x))), or such experts
  *               or x += norm(norm(down(..)) + norm(such experts)), both of the same x
  *               or x += output(attention) + down(..), both of the same x, with one norm or two
- *               or x = norm(x + output(attention(..))), x = norm(x + down(..))
+ *               or x = norm(x + output(attention(..))), x = norm(x + down(..)); after attention
+ *                  there may be two norms
  *     A recurrent layer has a short convolution, a gated delta rule or a state space in place of
  *     attention, or beside it (forward_recurrent.c). Latent attention multiplies keys' matrices
  *     with queries (forward_latent.c). A layer may lack the first branch or the second.
@@ -272,14 +273,21 @@ static void parallel_branches(const struct place *at) {
 }
 
 /* x = norm(x + output(attn_out)), then x = norm(x + mlp(x)). A norm adds its rows to zeros: it
- * reads the stream from one buffer, leaves zeros there, and adds to the other, which is zero. */
+ * reads the stream from one buffer, leaves zeros there, and adds to the other, which is zero. A
+ * layer with a second norm after attention begins with x = norm_2(x + norm(x + output(..))). */
 static void norms_of_stream(const struct place *at) {
-    const struct norm attn = norm_of(at, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS),
-                      ffn = norm_of(at, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
-    float *x = at->x, *y = at->a->branch;
+    const struct norm ffn = norm_of(at, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS),
+                      second = norm_of(at, ROLE_ATTN_NORM_2, ROLE_ATTN_NORM_2_BIAS);
+    struct norm attn = norm_of(at, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
+    float *x = at->x, *y = at->a->branch, *sum = second.gain ? y : x;
     assert(attn.gain && ffn.gain && y);
-    add_product(at, x, at->attn_out, ending_of(at, ROLE_O, ROLE_O_BIAS));
-    all_reduce(at, x);
+    add_product(at, sum, at->attn_out, ending_of(at, ROLE_O, ROLE_O_BIAS));
+    all_reduce(at, sum);
+    if (second.gain) {
+        attn.of_sum = true;
+        ADD(at, OP_NORM_ADD, .y = {x, y}, .norm = attn, .K = at->m->K);
+        attn = second;
+    }
     ADD(at, OP_NORM_ADD, .y = {y, x}, .norm = attn, .K = at->m->K);
     add_mlp(at, y, y, (struct norm){0});
     all_reduce(at, y);

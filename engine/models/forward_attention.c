@@ -30,15 +30,20 @@ static struct rope rope_of(const struct place *at) {
 static struct heads heads_of(const struct place *at) {
     const struct model_config *m = at->m;
     const struct tensors *t = at->t;
-    const enum head_norms norms = t->vec[ROLE_Q_NORM_ALL]     ? HEAD_NORMS_TOGETHER
-                                  : t->vec[ROLE_Q_NORM_HEADS] ? HEAD_NORMS_OWN
-                                                              : HEAD_NORMS_ALIKE;
-    static const enum role q_norms[] = {ROLE_Q_NORM, ROLE_Q_NORM_ALL, ROLE_Q_NORM_HEADS};
-    static const enum role k_norms[] = {ROLE_K_NORM, ROLE_K_NORM_ALL, ROLE_K_NORM_HEADS};
+    const enum head_norms norms = t->vec[ROLE_Q_NORM_ALL_BIAS] ? HEAD_NORMS_LAYER
+                                  : t->vec[ROLE_Q_NORM_ALL]    ? HEAD_NORMS_TOGETHER
+                                  : t->vec[ROLE_Q_NORM_HEADS]  ? HEAD_NORMS_OWN
+                                                               : HEAD_NORMS_ALIKE;
+    static const enum role q_norms[] = {ROLE_Q_NORM, ROLE_Q_NORM_ALL, ROLE_Q_NORM_HEADS,
+                                        ROLE_Q_NORM_ALL};
+    static const enum role k_norms[] = {ROLE_K_NORM, ROLE_K_NORM_ALL, ROLE_K_NORM_HEADS,
+                                        ROLE_K_NORM_ALL};
     return (struct heads){.H = m->H,
                           .rope = rope_of(at),
                           .q_gain = t->vec[q_norms[norms]],
                           .k_gain = t->vec[k_norms[norms]],
+                          .q_bias = t->vec[ROLE_Q_NORM_ALL_BIAS],
+                          .k_bias = t->vec[ROLE_K_NORM_ALL_BIAS],
                           .epsilon = m->norm_epsilon,
                           .norms = norms,
                           .norms_last = m->norms_heads_last,

@@ -19,7 +19,8 @@
  * MLPs with and without a gate. */
 static const char *const models[] = {ENCODERS "bert",       ENCODERS "xlm_roberta.gguf",
                                      ENCODERS "nomic_bert", ENCODERS "modernbert",
-                                     ENCODERS "gemma3",     ENCODERS "jina"};
+                                     ENCODERS "gemma3",     ENCODERS "jina",
+                                     ENCODERS "jina_code"};
 enum { N_MODELS = sizeof models / sizeof *models };
 
 /* If each access is watched, fewer inputs run: the kernels' own suites test the shapes. */
@@ -102,9 +103,9 @@ static void check_same_bits(const struct engine_config *config) {
 }
 
 START_TEST(bits_do_not_depend_on_other_inputs) {
-    static const enum compute_dtype types[N_MODELS] = {COMPUTE_BFLOAT16, COMPUTE_FLOAT16,
-                                                       COMPUTE_BFLOAT16, COMPUTE_FLOAT16,
-                                                       COMPUTE_BFLOAT16, COMPUTE_FLOAT32};
+    static const enum compute_dtype types[N_MODELS] = {
+        COMPUTE_BFLOAT16, COMPUTE_FLOAT16, COMPUTE_BFLOAT16, COMPUTE_FLOAT16,
+        COMPUTE_BFLOAT16, COMPUTE_FLOAT32, COMPUTE_BFLOAT16};
     const struct engine_config config = {
         .model = models[_i], .threads = 1, .device = DEVICE_CUDA, .dtype = types[_i]};
     check_same_bits(&config);

@@ -124,7 +124,7 @@ START_TEST(hidden_vectors_are_those_of_transformers) {
 END_TEST
 
 START_TEST(hidden_vectors_of_encoders_are_those_of_transformers) {
-    ck_assert_int_eq(compare_all(VECTORS "encoders.txt"), 64);
+    ck_assert_int_eq(compare_all(VECTORS "encoders.txt"), 76);
 }
 END_TEST
 

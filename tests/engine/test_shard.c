@@ -226,6 +226,20 @@ START_TEST(fused_tensors_have_their_parts) {
 }
 END_TEST
 
+START_TEST(a_family_may_have_up_before_the_gate) {
+    struct model_config c = six_heads;
+    enum role parts[MAX_PARTS];
+    ck_assert_int_eq(role_parts(&c, ROLE_GATE_UP, parts), 2);
+    ck_assert(parts[0] == ROLE_GATE && parts[1] == ROLE_UP);
+    c.up_is_first = true;
+    ck_assert_int_eq(role_parts(&c, ROLE_GATE_UP, parts), 2);
+    ck_assert(parts[0] == ROLE_UP && parts[1] == ROLE_GATE);
+    ck_assert_int_eq(role_parts(&c, ROLE_QKV, parts), 3);
+    ck_assert(parts[0] == ROLE_Q && parts[1] == ROLE_K && parts[2] == ROLE_V);
+    ck_assert_int_eq(role_parts(&c, ROLE_DOWN, parts), 0);
+}
+END_TEST
+
 /* ---- a rank's model ------------------------------------------------------------------------- */
 
 static void load_rank(struct model *model, struct model_file *file, int rank, int ranks) {
@@ -310,6 +324,7 @@ int main(void) {
         roles_have_names_and_lengths,
         norms_have_the_names_of_their_family,
         fused_tensors_have_their_parts,
+        a_family_may_have_up_before_the_gate,
         embeddings_and_head_are_on_rank_0_alone,
         a_vector_may_have_a_second_dimension,
     };

@@ -8,9 +8,10 @@
 #include "support/instructions.h"
 #include "support/suite_main.h"
 
-static const char *const models[] = {
-    "tests/vectors/encoders/bert", "tests/vectors/encoders/modernbert",
-    "tests/vectors/encoders/gemma3", "tests/vectors/encoders/jina"};
+static const char *const models[] = {"tests/vectors/encoders/bert",
+                                     "tests/vectors/encoders/modernbert",
+                                     "tests/vectors/encoders/gemma3", "tests/vectors/encoders/jina",
+                                     "tests/vectors/encoders/jina_code"};
 enum { N_MODELS = sizeof models / sizeof *models };
 
 static struct encoder_run run;

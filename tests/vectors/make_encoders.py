@@ -87,12 +87,17 @@ class JinaBert(torch.nn.Module):
                   "attention.output.dense": linear(K, K), "attention.output.LayerNorm": norm(K, eps=1e-12),
                   "mlp.gated_layers": linear(K, 2 * self.F, bias=False), "mlp.wo": linear(self.F, K),
                   "mlp.layernorm": norm(K, eps=1e-12)}
+        shapes |= self.more_shapes(K)
         self.config = argparse.Namespace(hidden_size=K, num_hidden_layers=self.L, intermediate_size=self.F, num_attention_heads=self.H,
                                          layer_norm_eps=1e-12, type_vocab_size=2)
         self.parts = {"embeddings.word_embeddings": torch.nn.Embedding(V, K), "embeddings.token_type_embeddings": torch.nn.Embedding(2, K),
                       "embeddings.LayerNorm": norm(K, eps=1e-12)}
         for i in range(self.L):
-            self.parts |= {f"encoder.layer.{i}.{name}": copy.deepcopy(module) for name, module in shapes.items()}
+            self.parts |= {f"encoder.layer.{i}.{name}": copy.deepcopy(module) for name, module in shapes.items() if module}
+
+    def more_shapes(self, K):
+        """Returns modules that replace some of a layer, or join them."""
+        return {}
 
     def named_parameters(self):
         return [(f"{name}.{end}", parameter) for name, module in self.parts.items() for end, parameter in module.named_parameters()]
@@ -118,19 +123,46 @@ class JinaBert(torch.nn.Module):
         away = (torch.arange(n)[:, None] - torch.arange(n)[None, :]).abs()
         for i in range(self.L):
             at = f"encoder.layer.{i}."
-            q, k, v = (p[f"{at}attention.self.{name}"](x).view(n, self.H, self.D).transpose(0, 1) for name in ("query", "key", "value"))
+            q, k, v = (rows.view(n, self.H, self.D).transpose(0, 1) for rows in self.heads(at, x))
             scores = q @ k.transpose(1, 2) / self.D ** 0.5 - self.slopes()[:, None, None] * away
             heads = (scores.softmax(-1) @ v).transpose(0, 1).reshape(n, -1)
-            x = p[at + "attention.output.LayerNorm"](x + p[at + "attention.output.dense"](heads))
-            gate, up = p[at + "mlp.gated_layers"](x).chunk(2, dim=-1)
-            x = p[at + "mlp.layernorm"](x + p[at + "mlp.wo"](torch.nn.functional.gelu(gate) * up))
+            x = self.mlp(at, x, p[at + "attention.output.LayerNorm"](x + p[at + "attention.output.dense"](heads)))
         return argparse.Namespace(last_hidden_state=x[None])
+
+    def heads(self, at, x):
+        return [self.parts[f"{at}attention.self.{name}"](x) for name in ("query", "key", "value")]
+
+    def mlp(self, at, x, attended):
+        p = self.parts
+        gate, up = p[at + "mlp.gated_layers"](attended).chunk(2, dim=-1)
+        return p[at + "mlp.layernorm"](attended + p[at + "mlp.wo"](torch.nn.functional.gelu(gate) * up))
+
+
+class JinaBertCode(JinaBert):
+    """Jina Embeddings 2 for code: norms of queries and keys over all heads, a second norm after attention, and up before the
+    gate."""
+
+    def more_shapes(self, K):
+        linear, norm = torch.nn.Linear, torch.nn.LayerNorm
+        norms = ("attention.self.layer_norm_q", "attention.self.layer_norm_k", "layer_norm_1", "layer_norm_2")
+        return {"mlp.gated_layers": None, "mlp.wo": None, "mlp.layernorm": None, **{name: norm(K, eps=1e-12) for name in norms},
+                "mlp.up_gated_layer": linear(K, 2 * self.F, bias=False), "mlp.down_layer": linear(self.F, K)}
+
+    def heads(self, at, x):
+        q, k, v = super().heads(at, x)
+        return self.parts[at + "attention.self.layer_norm_q"](q), self.parts[at + "attention.self.layer_norm_k"](k), v
+
+    def mlp(self, at, x, attended):
+        p = self.parts
+        h = p[at + "layer_norm_1"](x + attended)
+        up, gate = p[at + "mlp.up_gated_layer"](h).chunk(2, dim=-1)
+        return p[at + "layer_norm_2"](h + p[at + "mlp.down_layer"](up * torch.nn.functional.gelu(gate)))
 
 
 # name: the model, and its pooling in 1_Pooling/config.json, or None
 MODELS = {"bert": (bert, "cls"), "bert_masked": (bert_masked, None), "roberta": (roberta, None), "xlm_roberta": (xlm_roberta, "mean"),
           "nomic_bert": (nomic_bert, "mean"), "modernbert": (modernbert, "cls"), "modernbert_masked": (modernbert_masked, None),
-          "gemma3": (gemma3, "mean"), "jina": (JinaBert, "mean")}
+          "gemma3": (gemma3, "mean"), "jina": (JinaBert, "mean"), "jina_code": (JinaBertCode, "mean")}
 
 
 def randomise(model):
@@ -195,8 +227,13 @@ GGUF = {"bert": ("bert", {"encoder.layer": "blk", "attention.self.query": "attn_
 GGUF["xlm_roberta"] = GGUF["bert"]
 GGUF["jina"] = ("jina-bert-v2", {**{name: to for name, to in GGUF["bert"][1].items() if "dense" not in name or "attention" in name},
                                  "mlp.gated_layers": "ffn_up", "mlp.wo": "ffn_down", "mlp.layernorm": "layer_output_norm"})
-GGUF["jina_split"] = GGUF["jina"]  # of earlier converters: gate and up are two tensors
-FILES = {**{name: [name] for name in GGUF if name != "jina_split"}, "jina": ["jina", "jina_split"]}
+GGUF["jina_code"] = ("jina-bert-v2", {
+    **GGUF["jina"][1], "attention.self.layer_norm_q": "attn_q_norm", "attention.self.layer_norm_k": "attn_k_norm", "layer_norm_1": "attn_norm_2",
+    "layer_norm_2": "layer_output_norm", "mlp.up_gated_layer": "ffn_up", "mlp.down_layer": "ffn_down"})
+# of earlier converters: gate and up are two tensors
+SPLIT = {"jina": "jina_split", "jina_code": "jina_code_split"}
+GGUF |= {split: GGUF[name] for name, split in SPLIT.items()}
+FILES = {**{name: [name] for name in GGUF if name not in SPLIT.values()}, **{name: [name, split] for name, split in SPLIT.items()}}
 OUTSIDE = {"embeddings.word_embeddings": "token_embd", "embeddings.tok_embeddings": "token_embd", "embed_tokens": "token_embd",
            "embeddings.position_embeddings": "position_embd", "embeddings.token_type_embeddings": "token_types",
            "embeddings.LayerNorm": "token_embd_norm", "emb_ln": "token_embd_norm", "embeddings.norm": "token_embd_norm",
@@ -254,8 +291,8 @@ def write_gguf(name, base, pooling):
             tensor = tensor[-CONTEXT:]
         if name == "gemma3" and to.endswith("norm.weight"):
             tensor = tensor + 1
-        if name == "jina_split" and "ffn_up" in to:
-            gate, tensor = tensor.chunk(2)
+        if name in SPLIT.values() and "ffn_up" in to:
+            gate, tensor = tensor.chunk(2) if name == "jina_split" else reversed(tensor.chunk(2))
             writer.add_tensor(to.replace("ffn_up", "ffn_gate"), gate.contiguous().numpy())
         writer.add_tensor(to, tensor.contiguous().numpy())
     writer.write_header_to_file()

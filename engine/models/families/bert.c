@@ -6,7 +6,8 @@
  * al. 2024): rotary positions, a SiLU gate, and no biases of matrices. ModernBERT (Warner et al.
  * 2024): norms before each branch, of which the first is that of the embedding, a GELU gate, and
  * windows in two of three layers, which rotate with another base. Jina BERT 2 (Günther et al.
- * 2023): scores that fall with the distance, and a GELU gate. */
+ * 2023): scores that fall with the distance, and a GELU gate; its files for code also have norms of
+ * queries and keys over all heads, a second norm after attention, and up before the gate. */
 #include "engine/models/families/family.h"
 
 static const char *const bert_hf[] = {"BertModel", "BertForMaskedLM", "BertForPreTraining", NULL};
@@ -168,42 +169,66 @@ const struct model_family model_modern = {
 };
 
 static const char *const jina_hf[] = {"JinaBertForMaskedLM", "JinaBertModel", NULL};
-static const struct role_alias jina_alias[] = {
-    {ROLE_TOKEN_EMBEDDING, "embeddings.word_embeddings.weight"},
-    {ROLE_Q, "attention.self.query.weight"},
-    {ROLE_Q_BIAS, "attention.self.query.bias"},
-    {ROLE_K, "attention.self.key.weight"},
-    {ROLE_K_BIAS, "attention.self.key.bias"},
-    {ROLE_V, "attention.self.value.weight"},
-    {ROLE_V_BIAS, "attention.self.value.bias"},
-    {ROLE_O, "attention.output.dense.weight"},
-    {ROLE_O_BIAS, "attention.output.dense.bias"},
-    {ROLE_ATTN_NORM, "attention.output.LayerNorm.weight"},
-    {ROLE_ATTN_NORM_BIAS, "attention.output.LayerNorm.bias"},
-    {ROLE_GATE_UP, "mlp.gated_layers.weight"},
-    {ROLE_DOWN, "mlp.wo.weight"},
-    {ROLE_DOWN_BIAS, "mlp.wo.bias"},
-    {ROLE_FFN_NORM, "mlp.layernorm.weight"},
-    {ROLE_FFN_NORM_BIAS, "mlp.layernorm.bias"},
+#define JINA_ALIAS                                                                                 \
+    {ROLE_TOKEN_EMBEDDING, "embeddings.word_embeddings.weight"},                                   \
+        {ROLE_Q, "attention.self.query.weight"}, {ROLE_Q_BIAS, "attention.self.query.bias"},       \
+        {ROLE_K, "attention.self.key.weight"}, {ROLE_K_BIAS, "attention.self.key.bias"},           \
+        {ROLE_V, "attention.self.value.weight"}, {ROLE_V_BIAS, "attention.self.value.bias"},       \
+        {ROLE_O, "attention.output.dense.weight"}, {ROLE_O_BIAS, "attention.output.dense.bias"},   \
+        {ROLE_ATTN_NORM, "attention.output.LayerNorm.weight"}, {                                   \
+        ROLE_ATTN_NORM_BIAS, "attention.output.LayerNorm.bias"                                     \
+    }
+static const struct role_alias jina_alias[] = {JINA_ALIAS,
+                                               {ROLE_GATE_UP, "mlp.gated_layers.weight"},
+                                               {ROLE_DOWN, "mlp.wo.weight"},
+                                               {ROLE_DOWN_BIAS, "mlp.wo.bias"},
+                                               {ROLE_FFN_NORM, "mlp.layernorm.weight"},
+                                               {ROLE_FFN_NORM_BIAS, "mlp.layernorm.bias"},
+                                               {0}};
+static const struct role_alias jina_code_alias[] = {
+    JINA_ALIAS,
+    {ROLE_Q_NORM_ALL, "attention.self.layer_norm_q.weight"},
+    {ROLE_Q_NORM_ALL_BIAS, "attention.self.layer_norm_q.bias"},
+    {ROLE_K_NORM_ALL, "attention.self.layer_norm_k.weight"},
+    {ROLE_K_NORM_ALL_BIAS, "attention.self.layer_norm_k.bias"},
+    {ROLE_ATTN_NORM_2, "layer_norm_1.weight"},
+    {ROLE_ATTN_NORM_2_BIAS, "layer_norm_1.bias"},
+    {ROLE_GATE_UP, "mlp.up_gated_layer.weight"},
+    {ROLE_DOWN, "mlp.down_layer.weight"},
+    {ROLE_DOWN_BIAS, "mlp.down_layer.bias"},
+    {ROLE_FFN_NORM, "layer_norm_2.weight"},
+    {ROLE_FFN_NORM_BIAS, "layer_norm_2.bias"},
     {0}};
+
+#define ROLES_JINA                                                                                 \
+    (ROLE_BIT(ROLE_TOKEN_EMBEDDING) | ROLE_BIT(ROLE_TYPE_EMBEDDING) | ROLES_EMBEDDING_NORM |       \
+     ROLE_BIT(ROLE_Q) | ROLE_BIT(ROLE_K) | ROLE_BIT(ROLE_V) | ROLE_BIT(ROLE_O) |                   \
+     ROLES_ATTENTION_BIASES | ROLES_NORMS_AFTER | ROLE_BIT(ROLE_GATE) | ROLE_BIT(ROLE_UP) |        \
+     ROLE_BIT(ROLE_DOWN) | ROLE_BIT(ROLE_DOWN_BIAS))
+#define JINA_FIELDS                                                                                \
+    .hf = jina_hf, .norm = NORM_LAYER, .norm_epsilon = 1e-12f, .activation = ACTIVATION_GELU,      \
+    .may_norm_stream = true, .norms_stream = true, .norm_names = NORM_NAMES_OF_OUTPUTS,            \
+    .is_encoder = true, .positions = POSITIONS_ALIBI, .may_fuse_mlp = true, .ties = true
+
+static const struct model_family jina_code = {
+    .gguf = "jina-bert-v2",
+    JINA_FIELDS,
+    .roles = ROLES_JINA | ROLE_BIT(ROLE_Q_NORM_ALL) | ROLE_BIT(ROLE_Q_NORM_ALL_BIAS) |
+             ROLE_BIT(ROLE_K_NORM_ALL) | ROLE_BIT(ROLE_K_NORM_ALL_BIAS) |
+             ROLE_BIT(ROLE_ATTN_NORM_2) | ROLE_BIT(ROLE_ATTN_NORM_2_BIAS),
+    .up_is_first = true,
+    .folder = {.layers = "layer.",
+               .alias = jina_code_alias,
+               .unused = unused,
+               .fused = ROLE_BIT(ROLE_GATE_UP)},
+};
 
 const struct model_family model_jina = {
     .gguf = "jina-bert-v2",
-    .hf = jina_hf,
-    .roles = ROLE_BIT(ROLE_TOKEN_EMBEDDING) | ROLE_BIT(ROLE_TYPE_EMBEDDING) | ROLES_EMBEDDING_NORM |
-             ROLE_BIT(ROLE_Q) | ROLE_BIT(ROLE_K) | ROLE_BIT(ROLE_V) | ROLE_BIT(ROLE_O) |
-             ROLES_ATTENTION_BIASES | ROLES_NORMS_AFTER | ROLE_BIT(ROLE_GATE) | ROLE_BIT(ROLE_UP) |
-             ROLE_BIT(ROLE_DOWN) | ROLE_BIT(ROLE_DOWN_BIAS),
-    .norm = NORM_LAYER,
-    .norm_epsilon = 1e-12f,
-    .activation = ACTIVATION_GELU,
-    .may_norm_stream = true,
-    .norms_stream = true,
-    .norm_names = NORM_NAMES_OF_OUTPUTS,
-    .is_encoder = true,
-    .positions = POSITIONS_ALIBI,
-    .may_fuse_mlp = true,
-    .ties = true,
+    JINA_FIELDS,
+    .roles = ROLES_JINA,
+    .other_form = &jina_code,
+    .other_has = ROLE_Q_NORM_ALL,
     .folder = {.layers = "layer.",
                .alias = jina_alias,
                .unused = unused,

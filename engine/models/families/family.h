@@ -45,10 +45,7 @@ struct folder_style {
     bool groups_qkv;                /* rows of ROLE_QKV are in groups (struct weight) */
     role_set fused;                 /* tensors that hold those of several roles of the family */
     bool interleaves_experts;       /* rows of gate and up alternate in a fused tensor */
-    /* the family of folders with a tensor "..mlp.experts.gate_up_proj" instead of one per expert;
-     * NULL: there are no such folders */
-    const struct model_family *fused_form;
-    const char *activation; /* another name of the activation in config.json */
+    const char *activation;         /* another name of the activation in config.json */
     /* default if config.json does not state it; 0: from the size of a head */
     float attention_scale;
     float rope_part; /* rotated fraction of a head if config.json does not state it; 0: all */
@@ -75,11 +72,15 @@ struct model_family {
     const char *gguf;  /* general.architecture of a GGUF file; also its name in messages */
     bool only_folders; /* GGUF files do not support this architecture */
     bool may_fuse_mlp; /* a GGUF file has gate and up in one tensor, or in two */
+    bool up_is_first;  /* in that tensor, also in folders */
     /* the architecture of GGUF files that are made from its folders, if that is another one */
     const char *written_as;
     const char *const *hf; /* "architectures" of a config.json; NULL-terminated */
-    role_set roles;        /* required tensors: a sum of ROLE_BIT */
-    role_set optional;     /* optional tensors */
+    /* the family of files that have the tensor other_has instead; NULL: there are no such files */
+    const struct model_family *other_form;
+    enum role other_has;
+    role_set roles;    /* required tensors: a sum of ROLE_BIT */
+    role_set optional; /* optional tensors */
     enum norm_kind norm;
     enum norm_names norm_names; /* in GGUF files */
     float norm_epsilon;         /* default if config.json does not state it; 0: it is required */

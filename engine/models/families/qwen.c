@@ -94,7 +94,7 @@ const struct model_family model_qwen35 = {
     .folder = {.adds_one = true, .rope_part = 0.25f},
 };
 
-/* Folders with all experts of a layer in one tensor. */
+/* Files with all experts of a layer in one tensor. */
 static const struct model_family fused_qwen35moe = {
     .gguf = "qwen35moe",
     .only_folders = true,
@@ -117,8 +117,9 @@ const struct model_family model_qwen35moe = {
     QWEN_DELTA_FIELDS,
     .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
     .tiles_heads = true,
-    .folder = {.fused_form = &fused_qwen35moe,
-               .adds_one = true,
+    .other_form = &fused_qwen35moe,
+    .other_has = ROLE_EXPERTS_GATE_UP,
+    .folder = {.adds_one = true,
                .width_key = "intermediate_size|moe_intermediate_size",
                .rope_part = 0.25f},
 };

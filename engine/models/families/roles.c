@@ -63,6 +63,8 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_K_NORM] = {"attn_k_norm.weight", "self_attn.k_norm.weight", VECTOR(D, NONE)},
     [ROLE_Q_NORM_ALL] = {"attn_q_norm.weight", "self_attn.q_norm.weight", VECTOR(Q, NONE)},
     [ROLE_K_NORM_ALL] = {"attn_k_norm.weight", "self_attn.k_norm.weight", VECTOR(KV, NONE)},
+    [ROLE_Q_NORM_ALL_BIAS] = {"attn_q_norm.bias", "self_attn.q_norm.bias", BIAS(Q, NONE)},
+    [ROLE_K_NORM_ALL_BIAS] = {"attn_k_norm.bias", "self_attn.k_norm.bias", BIAS(KV, NONE)},
     [ROLE_Q_NORM_HEADS] = {"attn_q_norm.weight", "self_attn.q_layernorm.norms.*.weight",
                            VECTOR(Q, OUTPUTS), .of_heads = true},
     [ROLE_K_NORM_HEADS] = {"attn_k_norm.weight", "self_attn.k_layernorm.norms.*.weight",
@@ -271,6 +273,14 @@ void role_piece_name(char out[ROLE_NAME_BYTES], enum role role, int layer, int p
     int n = snprintf(out, ROLE_NAME_BYTES, "blk.%d.%s.%d", layer, role_info(role)->gguf, piece);
     assert(n < ROLE_NAME_BYTES);
     (void)n;
+}
+
+int role_parts(const struct model_config *config, enum role role, enum role parts[MAX_PARTS]) {
+    const struct role_info *info = role_info(role);
+    assert(info->n_parts >= 0 && info->n_parts <= MAX_PARTS);
+    memcpy(parts, info->parts, sizeof info->parts);
+    if (role == ROLE_GATE_UP && config->up_is_first) parts[0] = ROLE_UP, parts[1] = ROLE_GATE;
+    return info->n_parts;
 }
 
 int role_pieces(const struct model_config *config, enum role role) {

@@ -38,7 +38,8 @@ enum role {
     ROLE_ROPE_SHORT,
     ROLE_ATTN_NORM, /* this role and all below belong to a layer */
     ROLE_ATTN_NORM_BIAS,
-    /* of attention alone, if the norm above is of an MLP with the same input */
+    /* of attention alone, if the norm above is of an MLP with the same input; in encoders a second
+     * norm after attention */
     ROLE_ATTN_NORM_2,
     ROLE_ATTN_NORM_2_BIAS,
     ROLE_Q,
@@ -55,6 +56,8 @@ enum role {
     ROLE_K_NORM,
     ROLE_Q_NORM_ALL, /* over all heads of a row together */
     ROLE_K_NORM_ALL,
+    ROLE_Q_NORM_ALL_BIAS, /* with these both are LayerNorms */
+    ROLE_K_NORM_ALL_BIAS,
     ROLE_Q_NORM_HEADS, /* a LayerNorm per head with separate gains */
     ROLE_K_NORM_HEADS,
     /* latent attention: queries from a normalised latent vector instead of ROLE_Q */
@@ -105,7 +108,7 @@ enum role {
     ROLE_GATE_BIAS,
     ROLE_UP,
     ROLE_UP_BIAS,
-    ROLE_GATE_UP, /* gate and up in one tensor, in this order; loaded as two */
+    ROLE_GATE_UP, /* gate and up in one tensor, in the order of role_parts; loaded as two */
     ROLE_DOWN,
     ROLE_DOWN_BIAS,
     ROLE_XIELU_ALPHA_P, /* numbers of xIELU: keys in GGUF files, tensors in folders */
@@ -212,7 +215,7 @@ struct role_info {
     enum split split;
     bool is_bias;               /* dummy weights have biases of 0 and gains of 1 */
     int n_parts;                /* for a tensor that is loaded as several: */
-    enum role parts[MAX_PARTS]; /* its rows in order */
+    enum role parts[MAX_PARTS]; /* its rows in the usual order: see role_parts */
     /* the N rows of each of E experts, concatenated: in a GGUF file and in some folders one tensor
      * of 3 dimensions, in other folders one tensor each, whose number replaces the * of `folder`;
      * biases: one tensor [E][N] */
@@ -252,6 +255,10 @@ int role_pieces(const struct model_config *config, enum role role);
 /* Returns a dimension in a layer of a model or of a rank's part of it; layer below 0: outside of
  * layers. */
 int role_extent(const struct model_config *config, enum extent extent, int layer);
+
+/* Writes the roles of a fused tensor's parts in the order of its rows. Returns their number; 0: the
+ * tensor is of one role. */
+int role_parts(const struct model_config *config, enum role role, enum role parts[MAX_PARTS]);
 
 /* Are the rows of that tensor in groups, of each part in turn, in all files? Returns the number of
  * groups and writes the rows of each part in a group; 0: no. */

@@ -192,16 +192,18 @@ static enum status load_role(const struct loader *l, struct tensors *out, enum r
                 : weights_vector(l->weights, name, source.N, &source.weight, l->err);
     if (!status) status = load_check_scales(l, source.weight);
     if (status) return status;
-    if (info->n_parts == 0) return load_rows(l, out, role, &source);
+    enum role parts[MAX_PARTS];
+    const int n_parts = role_parts(m, role, parts);
+    if (n_parts == 0) return load_rows(l, out, role, &source);
     struct weight grouped = *source.weight, plain = {0};
     if (grouped.groups == 0) grouped.groups = role_groups(m, role, layer, grouped.group_rows);
     if (grouped.groups > 0 && !l->settings->dummy) {
         plain = weight_ungrouped(l->model->backend, &grouped);
         source.weight = &plain;
     }
-    for (int i = 0; i < info->n_parts && !status; i++) {
-        source.N = role_extent(m, role_info(info->parts[i])->N, layer);
-        status = load_rows(l, out, info->parts[i], &source);
+    for (int i = 0; i < n_parts && !status; i++) {
+        source.N = role_extent(m, role_info(parts[i])->N, layer);
+        status = load_rows(l, out, parts[i], &source);
         source.first += source.N;
     }
     mem_large_free((void *)plain.data, plain.bytes);
