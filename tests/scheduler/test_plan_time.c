@@ -65,7 +65,7 @@ START_TEST(an_automatic_target_follows_the_decodes_and_the_prompts) {
     plan_make(&plan, &view);
     ck_assert_double_eq_tol(plan_itl_target(&plan), 12e6 * slow, 1);
     ck_assert_int_eq(rows_of(a), 79);
-    wait(90, 0); /* the batch has no place for a fourth sequence */
+    wait(90, 0); /* three sequences fill the batch */
     plan_make(&plan, &view);
     ck_assert_double_eq_tol(plan_itl_target(&plan), 12e6 * slow, 1);
     list_remove(&running, &decode->node);

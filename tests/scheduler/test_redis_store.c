@@ -240,7 +240,7 @@ START_TEST(window_blocks_and_states_are_shared) {
         offer_part(writer, PART_BLOCK, i, BYTES);
         if (i != 4) offer_part(writer, PART_WINDOW, i, 600);
     }
-    expect_parts(reader, 0, 0); /* there is no state */
+    expect_parts(reader, 0, 0); /* no state is stored */
     offer_part(writer, PART_STATE, 3, 50000);
     expect_parts(reader, 4, 4 + 2 + 1);
     offer_part(writer, PART_STATE, 5, 50000);

@@ -271,7 +271,7 @@ static const struct asked *draw_asked(struct scenario *scenario) {
     const struct request_set *set = scenario->set;
     const struct asked *asked = &set->asked[between(scenario, 0, set->n_asked - 1)];
     if (!scenario->small || chance(scenario, 5)) return asked;
-    for (int i = 0; i < 100; i++) { /* a small set may have none of these */
+    for (int i = 0; i < 100; i++) { /* a small set may lack such requests */
         if (asked->generation.n_prompt <= 40 && asked->generation.max_tokens >= 8) break;
         asked = &set->asked[between(scenario, 0, set->n_asked - 1)];
     }

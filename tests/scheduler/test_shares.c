@@ -168,7 +168,7 @@ START_TEST(counters) {
     share_charge(&shares.share[2], 5000);
     shares_leave(&shares, 0);
     shares_leave(&shares, 2);
-    shares_arrive(&shares, 0); /* nobody waits: lifted to the last that left */
+    shares_arrive(&shares, 0); /* no key waits: lifted to the last that left */
     ck_assert_uint_eq(shares.share[0].service, shares.share[2].service);
     shares_arrive(&shares, 0); /* lifted only at the first */
     share_charge(&shares.share[1], 100000);

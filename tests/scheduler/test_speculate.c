@@ -73,7 +73,7 @@ START_TEST(unseen_text_is_not_guessed) {
     check_draft(&text, 4, "", 0);
     add(&text, "bcdefg");
     check_draft(&text, 4, "", 0);
-    add(&text, "a"); /* a single token is no match */
+    add(&text, "a"); /* a single token does not match */
     check_draft(&text, 4, "", 0);
     free(text.state);
 }
@@ -117,7 +117,7 @@ START_TEST(a_prediction_is_followed_and_found_again) {
     text_begin(&text);
     check_prediction(&text, &p, "efg", "abcd", 4); /* the prompt is not part of the match */
     check_prediction(&text, &p, "abc", "defg", 7);
-    check_prediction(&text, &p, "xe", "", 0); /* a single token is no match */
+    check_prediction(&text, &p, "xe", "", 0); /* a single token does not match */
     check_prediction(&text, &p, "f", "ghij", 2);
     check_prediction(&text, &p, "ghij", "kl", 6);
     check_prediction(&text, &p, "kl", "", 0); /* the end of the text */

@@ -97,7 +97,7 @@ static void know(enum cache_part part, int from, int to) {
     for (int i = from; i < to; i++) prefix_store_note(store, part, hash[i + 1], true);
 }
 
-/* What was read: the number of blocks after which a sequence starts, and bit i for block i. */
+/* Tells what was read: the number of blocks before a sequence starts, and bit i for block i. */
 struct seen {
     int n_blocks, part[N_CACHE_PARTS];
 };
@@ -148,7 +148,7 @@ END_TEST
 START_TEST(a_prefix_ends_at_the_last_state) {
     offer_blocks(0, N);
     reopen();
-    expect(0, 0, 0, 0); /* there is no state */
+    expect(0, 0, 0, 0); /* no state is stored */
     offer(PART_STATE, 3);
     offer(PART_STATE, 7);
     reopen();
