@@ -226,8 +226,9 @@ def test_another_adapter_ends_promises_with_an_error(tmp_path, adapters, text):
     server = serve_kept(tmp_path, **adapters)
     try:
         again = [keep(server, key) for key in keys]
-        assert all(a.content == b.content for a, b in zip(answers, again) if a)
-        ended = [b for a, b in zip(answers, again) if not a and b.status_code != 200]
+        ended = [one for one in again if one.status_code != 200]
         assert ended and all(text in one.text for one in ended), [one.text for one in ended]
+        # A client may have an answer that was not on the disk yet; it ended, too.
+        assert all(a.content == b.content for a, b in zip(answers, again) if a and b.status_code == 200)
     finally:
         server.stop()
