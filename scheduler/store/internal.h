@@ -54,7 +54,7 @@ struct stored_part {
     bool is_known;   /* to the pool */
 };
 
-/* What is known of the parts of a block: bit i is that of part i. */
+/* State of the parts of a block: bit i is for part i. */
 struct part_flags {
     uint8_t known, stored;
 };
@@ -93,7 +93,7 @@ struct store_backend {
                 struct restored_prefix *prefix);
     /* Ends a read after `find` has returned true; may be NULL. Workers. */
     void (*end)(struct prefix_store *store, struct prefix_read *read);
-    bool forgets; /* the index may forget what is stored: it is asked for again */
+    bool forgets; /* the index may lose entries of stored records: the store asks again */
 };
 
 /* The records of a part. */
@@ -245,7 +245,7 @@ void record_seal(const struct prefix_store *store, uint8_t *record);
 bool record_head_is_whole(const struct prefix_store *store, enum cache_part part,
                           const uint8_t *record);
 
-/* Is it, in record_bytes of wanted part `i`, the whole record of that part? */
+/* Returns whether `record`, of record_bytes of wanted part `i`, is its whole record. */
 bool stored_record_is(const struct prefix_store *store, const struct prefix_read *read, int i,
                       const uint8_t *record);
 

@@ -132,7 +132,7 @@ void prefix_store_put(struct prefix_store *store, enum cache_part part);
 struct restored_prefix *prefix_store_read(struct prefix_store *store, const int32_t *tokens,
                                           int n_tokens, double ns_per_token);
 
-/* Frees what was read; NULL is allowed. Any thread. */
+/* Frees the parts that were read; NULL is allowed. Any thread. */
 void restored_prefix_free(struct restored_prefix *prefix);
 
 #endif

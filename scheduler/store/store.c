@@ -8,7 +8,7 @@
 #define QUEUE_BYTES ((size_t)64 << 20) /* of the queues of all parts, unless a record is large */
 enum { MIN_SLOTS = 4, MAX_SLOTS = 256, SEGMENTS_OF_LIMIT = 16 };
 enum { MAX_RECORDS = 1 << 20 }; /* in the index of a folder: 128 MiB; others are not found */
-enum { TRIES_AGAIN = 16 };      /* of so many reads that seem slow, one is measured */
+enum { TRIES_AGAIN = 16 };      /* one of this many reads that seem slow is measured */
 
 /* ---- opening --------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* want: which parts of a prompt are read, and the memory of those that were. */
+/* want: chooses the parts of a prompt to read, and holds the memory of the parts read. */
 #include <assert.h>
 #include <string.h>
 
