@@ -68,6 +68,7 @@ struct work {
     size_t table_numbers;
     attention_plan plan;
     std::vector<attention_item> items;
+    std::vector<attention_range> seen; /* by each row */
 };
 
 /* Returns a place for block i of all sequences. Places differ as long as the pool has enough. */
@@ -102,6 +103,9 @@ static work make_work(const model &m, const groups &all, bool chunks) {
     attention_make_plan(&w.plan, w.items.data(), &w.step, m.H, m.G, &all_earlier, INT32_MAX,
                         chunks);
     w.items.resize((size_t)w.plan.n_items);
+    for (int s = 0; s < w.step.S; s++)
+        for (int row = w.row_start[(size_t)s]; row < w.row_start[(size_t)s + 1]; row++)
+            w.seen.push_back(attention_seen(&w.step, s, row, &all_earlier));
     return w;
 }
 
@@ -111,7 +115,7 @@ struct job {
     attention_plan plan;
     int n_tables;
     size_t table_numbers;
-    std::unique_ptr<timed_memory> tables, position, items, parts, counters, q, y;
+    std::unique_ptr<timed_memory> tables, position, seen, items, parts, counters, q, y;
     attention_args args;
 };
 
@@ -130,6 +134,7 @@ static void fill_args(job *j, const model &m, const cache_kind &kind, const work
             p.key_scale->as<float>(),
             p.value_scale->as<float>()};
     a.position = j->position->as<int32_t>();
+    a.seen = j->seen->as<attention_range>();
     a.table_stride = w.step.table_stride;
     a.H = m.H;
     a.scale = m.D == 64 ? 0.125f : 0.088388348f;
@@ -152,6 +157,7 @@ static std::shared_ptr<job> make_job(const std::shared_ptr<pool> &cache, const m
         tables.push_back(place_of((int64_t)i, cache->n_blocks));
     j->tables = std::make_unique<timed_memory>(tables);
     j->position = std::make_unique<timed_memory>(w.position);
+    j->seen = std::make_unique<timed_memory>(w.seen);
     j->items = std::make_unique<timed_memory>(w.items);
     j->parts = std::make_unique<timed_memory>(attention_parts_bytes(&w.plan, m.G, m.D));
     const std::vector<uint8_t> zeros(attention_counters_bytes(&w.plan, m.G) + 4, 0);
