@@ -56,6 +56,7 @@ static const char *keep(struct decision_reader *r, const struct json *value) {
 
 /* Appends a string, or the texts of parts. */
 static enum status add_instructions(struct decision_reader *r) {
+    const size_t start = r->text.length;
     const struct json *value = json_member(r->asked, "instructions");
     if (json_is(value, JSON_STRING) && json_length(value) > 0) {
         buf_add(&r->text, json_text(value), json_length(value));
@@ -65,10 +66,10 @@ static enum status add_instructions(struct decision_reader *r) {
         const struct json *text = json_member(part, "text");
         if (!json_is_text(json_member(part, "type"), "input_text") || !json_is(text, JSON_STRING))
             return wrong(r, "instructions", "may have parts of the type \"input_text\" only");
-        if (r->text.length > 0) buf_puts(&r->text, "\n");
+        if (r->text.length > start) buf_puts(&r->text, "\n");
         buf_add(&r->text, json_text(text), json_length(text));
     }
-    if (r->text.length > 0) return STATUS_OK;
+    if (r->text.length > start) return STATUS_OK;
     return wrong(r, "instructions", "must be a text, or a list of texts");
 }
 
@@ -95,16 +96,15 @@ static enum status add_option(struct decision_reader *r, struct question *questi
             return wrong(r, place, "must differ from those before it");
     question->option[question->n++] = kept;
     const char *text = is_bool ? (json_true(value) ? "true" : "false") : json_text(value);
-    buf_printf(&r->text, "%s) %s", label, text);
+    buf_printf(&r->text, "\n%s) %s", label, text);
     if (json_length(description) > 0) buf_printf(&r->text, ": %s", json_text(description));
-    buf_puts(&r->text, "\n");
     return STATUS_OK;
 }
 
 /* A list of options: its name, the member with an option's value, the number of options, and how
  * the model is asked. */
 struct option_list {
-    const char *list, *member, *title, *end, *range;
+    const char *list, *member, *title, *range;
     enum labels labels;
     int most;
 };
@@ -123,13 +123,12 @@ static enum status add_options(struct decision_reader *r, struct question *quest
     question->option = arena_alloc(r->request->arena, (size_t)n * sizeof *question->option);
     if (!question->option || labels_set(labels, n, r->request->arena, prompt, r->err))
         return err_set(r->err, STATUS_UNAVAILABLE, NULL, "Not enough memory for the questions.");
-    buf_printf(&r->text, "\n\n%s:\n", options->title);
+    buf_printf(&r->text, "\n\n%s:", options->title);
     json_each(option, list) {
         const char *label = labels[question->n].text;
         if (add_option(r, question, label, option, options->list, options->member))
             return r->err->status;
     }
-    buf_printf(&r->text, "\n%s", options->end);
     return STATUS_OK;
 }
 
@@ -139,42 +138,51 @@ static enum status add_predicate(struct decision_reader *r, struct question *que
     if (labels_find(r->limits, LABELS_YES_NO, 2, labels) < 2)
         return wrong(r, "type", "needs a model that has \"yes\" and \"no\" as single tokens");
     question->n = 2;
-    buf_puts(&r->text, "\n\nIs this true? Answer with yes or no only.");
     return labels_set(labels, 2, r->request->arena, prompt, r->err);
 }
 
 /* ---- a question ----------------------------------------------------------------------------- */
 
-static const struct option_list choice_options = {"choices",
-                                                  "value",
-                                                  "Options",
-                                                  "Answer with the letter of one option only.",
-                                                  "must be a list of 2 to 255 options",
-                                                  LABELS_LETTERS,
-                                                  MAX_CHOICES_ASKED};
-static const struct option_list score_options = {"levels",
-                                                 "label",
-                                                 "Levels",
-                                                 "Answer with the number of one level only.",
-                                                 "must be a list of 2 to 10 levels",
-                                                 LABELS_DIGITS,
-                                                 MAX_LEVELS};
+static const struct option_list choice_options = {
+    "choices",      "value",          "Options", "must be a list of 2 to 255 options",
+    LABELS_LETTERS, MAX_CHOICES_ASKED};
+static const struct option_list score_options = {
+    "levels", "label", "Levels", "must be a list of 2 to 10 levels", LABELS_DIGITS, MAX_LEVELS};
 
+/* The kinds of questions: the type's name, its members, and how the model is asked to answer. */
+static const struct {
+    const char *type, *members[5], *request;
+    const struct option_list *options;
+} kinds[] = {
+    [PREDICATE] = {"predicate",
+                   {"type", "instructions", "name"},
+                   "Is this true? Answer with yes or no only.",
+                   NULL},
+    [CHOICE] = {"choice",
+                {"type", "instructions", "name", "choices"},
+                "Answer with the letter of one option only.",
+                &choice_options},
+    [SCORE] = {"score",
+               {"type", "instructions", "name", "levels"},
+               "Answer with the number of one level only.",
+               &score_options},
+};
+
+/* The text begins with what all questions of a kind have in common, so that its keys and values are
+ * computed once. */
 static enum status read_kind(struct decision_reader *r, struct question *question,
                              struct api_prompt *prompt) {
-    static const char *const predicate[] = {"type", "instructions", "name", NULL};
-    static const char *const choice[] = {"type", "instructions", "name", "choices", NULL};
-    static const char *const score[] = {"type", "instructions", "name", "levels", NULL};
     const struct json *type = json_member(r->asked, "type");
-    bool is_predicate = json_is_text(type, "predicate"), is_choice = json_is_text(type, "choice");
-    if (!is_predicate && !is_choice && !json_is_text(type, "score"))
-        return wrong(r, "type", "must be \"predicate\", \"choice\" or \"score\"");
-    if (refuse_unknown(r, r->asked, "", is_predicate ? predicate : is_choice ? choice : score))
-        return r->err->status;
+    const int n = (int)(sizeof kinds / sizeof *kinds);
+    int kind = 0;
+    while (kind < n && !json_is_text(type, kinds[kind].type)) kind++;
+    if (kind == n) return wrong(r, "type", "must be \"predicate\", \"choice\" or \"score\"");
+    if (refuse_unknown(r, r->asked, "", kinds[kind].members)) return r->err->status;
+    buf_printf(&r->text, "%s\n\n", kinds[kind].request);
     if (add_instructions(r)) return r->err->status;
-    question->kind = is_predicate ? PREDICATE : is_choice ? CHOICE : SCORE;
-    if (is_predicate) return add_predicate(r, question, prompt);
-    return add_options(r, question, is_choice ? &choice_options : &score_options, prompt);
+    question->kind = kind;
+    if (kind == PREDICATE) return add_predicate(r, question, prompt);
+    return add_options(r, question, kinds[kind].options, prompt);
 }
 
 static enum status read_question(struct decision_reader *r, struct question *question,

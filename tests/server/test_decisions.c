@@ -84,8 +84,8 @@ static const int32_t yes_no[] = {0, 1}, letters[] = {2, 3, 4}, digits[] = {6, 7,
 static double read_probability[][3] = {{1, 1}, {0, 1, 0}, {1, 0, 1}};
 
 #define CHOICE_TEXT                                                                                \
-    "b\n\nOptions:\nA) x: d\nB) true\nC) z\n\nAnswer with the letter of one option only."
-#define SCORE_TEXT "c\n\nLevels:\n0) x\n1) y\n2) z\n\nAnswer with the number of one level only."
+    "Answer with the letter of one option only.\n\nb\n\nOptions:\nA) x: d\nB) true\nC) z"
+#define SCORE_TEXT "Answer with the number of one level only.\n\nc\n\nLevels:\n0) x\n1) y\n2) z"
 
 START_TEST(each_question_has_its_labels_and_its_answer) {
     ask(&api_decisions,
@@ -95,7 +95,7 @@ START_TEST(each_question_has_its_labels_and_its_answer) {
         "\"instructions\":\"c\",\"levels\":[{\"label\":\"x\"},{\"label\":\"y\"},{\"label\":\"z\"}]"
         "}]}");
     ck_assert_int_eq(request->n_prompts, 3);
-    expect_prompt(0, "a\n\nIs this true? Answer with yes or no only.", yes_no, 2);
+    expect_prompt(0, "Is this true? Answer with yes or no only.\n\na", yes_no, 2);
     expect_prompt(1, CHOICE_TEXT, letters, 3);
     expect_prompt(2, SCORE_TEXT, digits, 3);
     expect_answer(
@@ -119,7 +119,7 @@ START_TEST(questions_by_name_have_the_same_prompts) {
         "\"choice\",\"instructions\":\"b\",\"criteria\":{\"x\":\"d\",\"true\":null,\"z\":null}},"
         "\"r\":{\"type\":\"score\",\"instructions\":\"c\",\"criteria\":[\"x\",\"y\",\"z\"]}}}");
     ck_assert_int_eq(request->n_prompts, 3);
-    expect_prompt(0, "a\nyes: [1]\nno: f\n\nIs this true? Answer with yes or no only.", yes_no, 2);
+    expect_prompt(0, "Is this true? Answer with yes or no only.\n\na\nyes: [1]\nno: f", yes_no, 2);
     expect_prompt(1, CHOICE_TEXT, letters, 3);
     expect_prompt(2, SCORE_TEXT, digits, 3);
     const struct json *state = json_first(request->prompts[0].messages);
