@@ -135,14 +135,18 @@ static void plan_list_running(struct plan *plan) {
     plan->n_running = plan->n_kept = plan->n_items;
 }
 
-/* Returns the number of sequences that do not decode yet: the running ones, and the waiting ones
- * for which the batch has places. */
+static bool plan_will_decode(const struct sequence *sequence) {
+    return !sequence_decodes(sequence) && !generation_reads(sequence->request->generation);
+}
+
+/* Returns the number of sequences that will decode and do not yet: the running ones, and the
+ * waiting ones for which the batch has places. */
 static int plan_count_prompts(const struct plan *plan) {
     int n = 0, places = plan->view.max_seqs - plan->n_running;
-    for (int i = 0; i < plan->n_running; i++) n += !sequence_decodes(plan->item[i].sequence);
+    for (int i = 0; i < plan->n_running; i++) n += plan_will_decode(plan->item[i].sequence);
     list_each(node, plan->view.waiting) {
         if (places-- <= 0) break;
-        n++;
+        n += plan_will_decode(sequence_of(node));
     }
     return n;
 }

@@ -137,8 +137,8 @@ struct plan {
     int n_running, n_kept;  /* item[n_kept .. n_running) are preempted */
     int n_items;            /* n_running and the admitted ones */
     int rows, logit_rows, samples;
-    int batch_rows;          /* claimed by running and admitted sequences */
-    int prompts;             /* sequences that do not decode yet, and have a place in the batch */
+    int batch_rows; /* claimed by running and admitted sequences */
+    int prompts;    /* sequences that will decode, do not yet, and have a place in the batch */
     struct step_shape shape; /* of the rows: decodes with their drafts, and prompts */
     int row_limit;           /* of the step */
     bool short_of_blocks;    /* a running sequence could not get a row */
@@ -163,9 +163,12 @@ void plan_free(struct plan *plan);
 /* Plans a step. `plan` gets a copy of the view, which is valid during the call. */
 void plan_make(struct plan *plan, const struct plan_view *view);
 
-/* With itl_auto, prompts may make a step with decodes this many times as long, or 1 + n times if
- * there are n prompts for each decode: then few tokens wait for many prompts. */
+/* With itl_auto, prompts may make a step with decodes ITL_AUTO times as long, or 1 + n times if
+ * there are n prompts for each decode: then few tokens wait for many prompts. Prompts that are only
+ * read, such as the texts of a job of embeddings, do not count. If there are no others, a step may
+ * be ITL_AUTO_READ times as long as its decodes, since no stream waits for them. */
 #define ITL_AUTO 2.0
+#define ITL_AUTO_READ 1.5
 
 /* Returns the ITL target of a planned step, or of the decodes that are planned so far, in ns; 0: it
  * has none. */

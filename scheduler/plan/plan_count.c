@@ -103,14 +103,20 @@ int32_t *plan_partial_block(const struct block_pool *pool, const struct sequence
     return i < sequence->kv.n_blocks ? &sequence->kv.table[i] : NULL;
 }
 
+/* Returns how many times as long as its decodes a step may be, with itl_auto. */
+static double plan_auto_times(const struct plan *plan, int decodes) {
+    const double share = (double)plan->prompts / decodes;
+    if (plan->prompts == 0) return ITL_AUTO_READ;
+    return share > ITL_AUTO - 1 ? 1 + share : ITL_AUTO;
+}
+
 float plan_itl_target(const struct plan *plan) {
     const struct plan_view *view = &plan->view;
     const int decodes = plan->shape.decode_rows;
     const bool has_target = view->itl_target_ns > 0 || view->itl_auto;
     if (!has_target || decodes == 0 || !view->cost->prefill.known) return 0;
     if (view->itl_target_ns > 0) return view->itl_target_ns;
-    const double share = (double)plan->prompts / decodes;
-    const double times = share > ITL_AUTO - 1 ? 1 + share : ITL_AUTO;
+    const double times = plan_auto_times(plan, decodes);
     const double quantile = view->cost->prefill.quantile_99;
     return (float)(times * quantile * step_cost_decodes_ns(view->cost, decodes));
 }

@@ -61,13 +61,21 @@ START_TEST(an_automatic_target_follows_the_decodes_and_the_prompts) {
     plan_make(&plan, &view);
     ck_assert_double_eq_tol(plan_itl_target(&plan), 8e6 * slow, 1);
     ck_assert_int_eq(rows_of(a), 31); /* 4 ms for rows of 0.1 ms */
-    wait(90, 0);
+    struct sequence *b = wait(90, 0);
     plan_make(&plan, &view);
     ck_assert_double_eq_tol(plan_itl_target(&plan), 12e6 * slow, 1);
     ck_assert_int_eq(rows_of(a), 79);
     wait(90, 0); /* three sequences fill the batch */
     plan_make(&plan, &view);
     ck_assert_double_eq_tol(plan_itl_target(&plan), 12e6 * slow, 1);
+    b->request->generation->max_tokens = 0;
+    b->request->generation->hidden = HIDDEN_LAST;
+    plan_make(&plan, &view); /* a prompt that is only read does not lengthen the step */
+    ck_assert_double_eq_tol(plan_itl_target(&plan), 8e6 * slow, 1);
+    a->request->generation->max_tokens = 0;
+    a->request->generation->hidden = HIDDEN_LAST;
+    plan_make(&plan, &view); /* no stream waits for the prompts */
+    ck_assert_double_eq_tol(plan_itl_target(&plan), 6e6 * slow, 1);
     list_remove(&running, &decode->node);
     plan_make(&plan, &view); /* no sequence decodes */
     ck_assert_float_eq(plan_itl_target(&plan), 0);
