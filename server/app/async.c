@@ -35,7 +35,7 @@ enum {
     TRIM_DELAY_MS = 1000,
     N_TRIMS = 3,
     TRIM_THRESHOLD = 1 << 20, /* free memory at the end of a thread's heap that it may keep */
-    MAX_WAITING_TEXTS = 256   /* limit of waiting requests in the lane of texts */
+    MAX_WAITING_TEXTS = 256   /* limit of waiting requests in the lanes of texts and adapters */
 };
 
 /* ---- memory that large bodies used ---------------------------------------------------------- */
@@ -236,6 +236,7 @@ void async_init(struct app *app) {
     begin_trim(app);
     app->lanes = lanes_new(&app->loop, run, end_run);
     lanes_set_limit(app->lanes, LANE_TEXT, MAX_WAITING_TEXTS);
+    lanes_set_limit(app->lanes, LANE_ADAPTER, MAX_WAITING_TEXTS);
     lanes_set_limit(app->lanes, LANE_GRAMMAR,
                     max_int(1, app->options->scheduler.max_queued_requests / 2));
 }

@@ -1,4 +1,4 @@
-/* DESIGN: three queues of work, each with separate threads.
+/* DESIGN: four queues of work, each with separate threads.
  *
  * Turns define the order of a queue. New work gets the turn after the lane's current one, or after
  * the last turn in which its client has waiting work, whichever is later:
@@ -15,7 +15,8 @@
  * and the loop is woken. Dropped work ends through the same list, so `done` is called in one place
  * only.
  *
- * Compilations yield the CPU to the engine's compute threads: Linux has a niceness per thread.
+ * Compilations and loads of adapters yield the CPU to the engine's compute threads: Linux has a
+ * niceness per thread.
  */
 #include "server/app/lanes.h"
 
@@ -36,6 +37,7 @@ static const struct lane_setup {
     [LANE_PREPARE] = {.n_threads = 4},
     [LANE_GRAMMAR] = {.n_threads = 2, .niceness = 5},
     [LANE_TEXT] = {.n_threads = 2},
+    [LANE_ADAPTER] = {.n_threads = 1, .niceness = 15},
 };
 
 struct queue {

@@ -1,4 +1,4 @@
-/* server/app/lanes: runs work that is too long for the loop thread, in three queues with separate
+/* server/app/lanes: runs work that is too long for the loop thread, in four queues with separate
  * threads. A lane is one queue and its threads; work in one lane never waits for work in another.
  *
  *   loop    lanes_push     queues work, or refuses it because the lane is full
@@ -19,6 +19,7 @@ enum lane {
     LANE_PREPARE, /* bodies of requests that generate: JSON, template, tokens */
     LANE_GRAMMAR, /* compiling grammars */
     LANE_TEXT,    /* /tokenize, /detokenize and /render */
+    LANE_ADAPTER, /* loading and unloading adapters, one at a time */
     N_LANES
 };
 

@@ -133,11 +133,11 @@ static enum async_next unload(struct async_request *async) {
 }
 
 void lora_load_start(struct app *app, struct http_request *http) {
-    static const struct async_kind kind = TEXT_KIND(load);
+    static const struct async_kind kind = TEXT_KIND(LANE_ADAPTER, load);
     text_request_start(app, http, &kind);
 }
 
 void lora_unload_start(struct app *app, struct http_request *http) {
-    static const struct async_kind kind = TEXT_KIND(unload);
+    static const struct async_kind kind = TEXT_KIND(LANE_ADAPTER, unload);
     text_request_start(app, http, &kind);
 }

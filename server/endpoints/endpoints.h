@@ -66,12 +66,9 @@ struct text_request {
     struct err err;
 };
 
-/* The kind of the requests whose worker runs `function`. */
-#define TEXT_KIND(function)                                                                        \
-    {                                                                                              \
-        LANE_TEXT, function, body_request_respond, .undo = body_request_undo,                      \
-                                                   .free = body_request_free                       \
-    }
+/* The kind of the requests whose worker, in this lane, runs `function`. */
+#define TEXT_KIND(lane, function)                                                                  \
+    { lane, function, body_request_respond, .undo = body_request_undo, .free = body_request_free }
 
 void text_request_start(struct app *app, struct http_request *http, const struct async_kind *kind);
 

@@ -54,6 +54,6 @@ static enum async_next apply_template(struct async_request *async) {
 }
 
 void llama_template_start(struct app *app, struct http_request *http) {
-    static const struct async_kind kind = TEXT_KIND(apply_template);
+    static const struct async_kind kind = TEXT_KIND(LANE_TEXT, apply_template);
     text_request_start(app, http, &kind);
 }

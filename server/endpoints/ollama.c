@@ -55,6 +55,6 @@ static enum async_next show(struct async_request *async) {
 }
 
 void ollama_show_start(struct app *app, struct http_request *http) {
-    static const struct async_kind kind = TEXT_KIND(show);
+    static const struct async_kind kind = TEXT_KIND(LANE_TEXT, show);
     text_request_start(app, http, &kind);
 }

@@ -68,16 +68,16 @@ void text_request_start(struct app *app, struct http_request *http, const struct
 }
 
 void tokenize_start(struct app *app, struct http_request *http) {
-    static const struct async_kind kind = TEXT_KIND(tokenize);
+    static const struct async_kind kind = TEXT_KIND(LANE_TEXT, tokenize);
     text_request_start(app, http, &kind);
 }
 
 void detokenize_start(struct app *app, struct http_request *http) {
-    static const struct async_kind kind = TEXT_KIND(detokenize_ids);
+    static const struct async_kind kind = TEXT_KIND(LANE_TEXT, detokenize_ids);
     text_request_start(app, http, &kind);
 }
 
 void tokenizer_info_start(struct app *app, struct http_request *http) {
-    static const struct async_kind kind = TEXT_KIND(describe);
+    static const struct async_kind kind = TEXT_KIND(LANE_TEXT, describe);
     text_request_start(app, http, &kind);
 }

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "server/app/lanes.h"
 #include "support/suite_main.h"
@@ -19,7 +20,8 @@ struct job {
     int n_parks;            /* number of times that it parks before it ends */
     bool is_resumed_inside; /* and is resumed before it has returned */
     int n_runs, n_done;
-    int order; /* of its first run, from 1 */
+    int order;    /* of its first run, from 1 */
+    int niceness; /* of its thread */
 };
 
 static uv_loop_t loop;
@@ -35,6 +37,7 @@ static struct job *job_of(struct lane_work *work) {
 
 static enum lane_verdict run(struct lane_work *work) {
     struct job *job = job_of(work);
+    job->niceness = getpriority(PRIO_PROCESS, 0);
     if (job->n_runs++ == 0) job->order = 1 + atomic_fetch_add(&n_started, 1);
     if (job->gate) sem_wait(job->gate);
     if (job->n_runs > job->n_parks) return LANE_ENDED;
@@ -196,6 +199,17 @@ START_TEST(dropped_work_ends_once) {
 }
 END_TEST
 
+START_TEST(long_work_yields_to_compute_threads) {
+    for (int i = 0; i < N_LANES; i++) ck_assert(lanes_push(lanes, &jobs[i].work, (enum lane)i, 1));
+    turn_until_done(N_LANES);
+    const int own = getpriority(PRIO_PROCESS, 0);
+    ck_assert_int_eq(jobs[LANE_PREPARE].niceness, own);
+    ck_assert_int_eq(jobs[LANE_TEXT].niceness, own);
+    ck_assert_int_gt(jobs[LANE_GRAMMAR].niceness, own);
+    ck_assert_int_gt(jobs[LANE_ADAPTER].niceness, own);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("server_lanes");
     TCase *core = tcase_create("core");
@@ -206,6 +220,7 @@ int main(void) {
     tcase_add_test(core, parked_work_costs_no_thread);
     tcase_add_test(core, work_that_is_resumed_while_it_runs_runs_again);
     tcase_add_test(core, dropped_work_ends_once);
+    tcase_add_test(core, long_work_yields_to_compute_threads);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }
