@@ -149,7 +149,8 @@ static const struct option_list choice_options = {
 static const struct option_list score_options = {
     "levels", "label", "Levels", "must be a list of 2 to 10 levels", LABELS_DIGITS, MAX_LEVELS};
 
-/* The kinds of questions: the type's name, its members, and how the model is asked to answer. */
+/* The kinds of questions: the type's name, its members, and how the model is asked to answer. A
+ * change of these words needs a new QUESTIONS_VERSION (server/fingerprint). */
 static const struct {
     const char *type, *members[5], *request;
     const struct option_list *options;

@@ -30,6 +30,10 @@ struct options;
  * not a change of their form, or to kernels/cpu/order.md. */
 #define ARITHMETIC_VERSION 1
 
+/* The version of the words that server/decisions adds to questions, and of its labels. Raise it with
+ * each change of them: probabilities change. */
+#define QUESTIONS_VERSION 2
+
 enum { FINGERPRINT_TEXT = 256, FINGERPRINT_SYSTEM_BYTES = 48 };
 
 /* Texts are NUL-terminated. */
@@ -51,7 +55,7 @@ struct fingerprint {
     char shape[FINGERPRINT_TEXT];    /* architecture, numbers and bytes of the model */
     char stamp[32];                  /* size and time of the model's files */
     int length;                      /* tokens of a sequence */
-    char template[FINGERPRINT_TEXT]; /* chat templates, and the parsers of answers */
+    char template[FINGERPRINT_TEXT]; /* chat templates, words of questions, parsers of answers */
     char defaults[FINGERPRINT_TEXT]; /* of sampling */
     char name[FINGERPRINT_TEXT];     /* of the model, as answers show it */
 };

@@ -67,7 +67,7 @@ static void add_template(char *out, const struct options *options, const struct 
     add(out, "%016llx %016llx", template_hash(engine, false), template_hash(engine, true));
     add(out, " tools %s reasoning %s %d", options->api.tool_call_parser,
         options->api.reasoning_parser, options->api.reasoning_budget);
-    add(out, " open objects %d", options->api.open_objects);
+    add(out, " open objects %d questions %d", options->api.open_objects, QUESTIONS_VERSION);
 }
 
 static void add_defaults(char *out, const struct options *options, const struct engine *engine) {
