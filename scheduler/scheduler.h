@@ -234,6 +234,7 @@ enum view_state { VIEW_PREFILL, VIEW_DECODE, VIEW_WAITING, VIEW_SWAPPED };
 /* One sequence at the end of a step. It has no token and no text. */
 struct sequence_view {
     char name[VIEW_NAME]; /* of its generation; may be cut */
+    uint64_t client;      /* as in struct generation */
     int choice;
     enum view_state state;
     int prompt, computed; /* prompt tokens: all, and those in the KV cache */

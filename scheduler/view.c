@@ -42,7 +42,8 @@ static void view_add(struct scheduler_view *view, const struct sequence *sequenc
     struct sequence_view *row = &view->sequences[view->n++];
     bool is_swapped = sequence->state == SEQUENCE_SWAPPED;
     bool is_running = sequence->state == SEQUENCE_RUNNING;
-    *row = (struct sequence_view){.choice = sequence->choice,
+    *row = (struct sequence_view){.client = generation->client,
+                                  .choice = sequence->choice,
                                   .state = view_state_of(sequence),
                                   .prompt = request->n_prompt,
                                   .cached = kv->n_cached,

@@ -72,6 +72,9 @@ struct generation {
     bool keeps_hidden;
     int priority; /* lower values first */
     int share;    /* whose request it is: an index of scheduler_config.share_weights */
+    /* A number for the client, for scheduler_look: requests of one client have the same number. 0:
+     * not known */
+    uint64_t client;
     /* prefixes are shared only if the salts are equal; 0 is the common one */
     uint64_t cache_salt[2];
     /* Parts of the prompt that were read from the store of scheduler_config, or NULL. The

@@ -321,6 +321,8 @@ void auth_cache_salt(struct app *app, const struct http_request *http, uint64_t 
 
 /* The same for a key; NULL: none. */
 void auth_key_salt(struct app *app, const struct api_key *key, uint64_t salt[2]);
+/* Returns a number for the key (struct generation): a hash under a random seed; 0 for NULL. */
+uint64_t auth_key_client(const struct app *app, const struct api_key *key);
 
 /* ---- async.c: requests that need a worker --------------------------------------------------- */
 

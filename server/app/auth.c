@@ -219,3 +219,9 @@ void auth_key_salt(struct app *app, const struct api_key *key, uint64_t salt[2])
     for (int i = 0; key && i < 2; i++)
         salt[i] = XXH3_64bits_withSeed(key->digest, sizeof key->digest, app->key_seed[i]);
 }
+
+uint64_t auth_key_client(const struct app *app, const struct api_key *key) {
+    if (!key) return 0;
+    uint64_t seed = ~app->key_seed[0]; /* another hash than the salt */
+    return XXH3_64bits_withSeed(key->digest, sizeof key->digest, seed) | 1;
+}

@@ -19,8 +19,9 @@ enum { MAX_WATCHERS = 16, TICK_MS = 500, LEAD_MS = 50, TICKS_PER_S = 1000 / TICK
 
 struct watcher {
     struct http_request *http; /* NULL: unused */
-    bool lists;                /* may see the sequences */
+    struct live_reader reader;
     bool is_stream;
+    uint64_t sent; /* the value of live.ticks when it got its last snapshot; 0: none yet */
 };
 
 /* The histograms at one moment. */
@@ -90,16 +91,16 @@ static void forget(struct live *live, struct watcher *watcher) {
     memset(&live->snapshot.stats, 0, sizeof live->snapshot.stats);
 }
 
-/* The text of a snapshot for those who may see the sequences, or for the others. */
+/* The text of a snapshot for clients that may see the same sequences. */
 struct live_text {
     const struct live_snapshot *snapshot;
-    bool lists;
+    struct live_reader reader;
     struct buf json;
 };
 
 static void write_text(void *arg) {
     struct live_text *text = arg;
-    live_write(&text->json, text->snapshot, text->lists);
+    live_write(&text->json, text->snapshot, &text->reader);
 }
 
 static void drop_text(void *arg) {
@@ -127,19 +128,29 @@ static void send_to(struct live *live, struct watcher *watcher, const struct buf
     finish(live, watcher);
 }
 
-/* Sends the snapshot to all who may, or may not, see the sequences. */
-static void send_to_all(struct live *live, bool lists) {
-    struct live_text text = {.snapshot = &live->snapshot, .lists = lists};
-    bool is_made = false;
-    for (int i = 0; i < MAX_WATCHERS; i++) {
+/* Sends the snapshot to the watchers from `first` on that may see the same as the first one. If
+ * memory is short, the next tick tries again. */
+static void send_from(struct live *live, int first) {
+    const struct live_reader reader = live->watchers[first].reader;
+    struct live_text text = {.snapshot = &live->snapshot, .reader = reader};
+    const uint64_t tick = live->ticks;
+    if (!mem_run(write_text, drop_text, &text)) return;
+    for (int i = first; i < MAX_WATCHERS; i++) {
         struct watcher *watcher = &live->watchers[i];
-        if (!watcher->http || watcher->lists != lists) continue;
-        if (!is_made && !mem_run(write_text, drop_text, &text))
-            return; /* the next tick tries again */
-        is_made = true;
+        bool is_same = watcher->reader.all == reader.all && watcher->reader.client == reader.client;
+        if (!watcher->http || watcher->sent == tick || !is_same) continue;
+        watcher->sent = tick;
         send_to(live, watcher, &text.json);
     }
     buf_free(&text.json);
+}
+
+static void send_to_all(struct live *live) {
+    const uint64_t tick = live->ticks;
+    assert(tick > 0);
+    for (int i = 0; i < MAX_WATCHERS; i++) {
+        if (live->watchers[i].http && live->watchers[i].sent != tick) send_from(live, i);
+    }
 }
 
 static void end_streams(struct live *live) {
@@ -158,8 +169,7 @@ static void on_tick(uv_timer_t *timer) {
     assert(live->n_watchers > 0);
     uv_timer_start(timer, on_ask, TICK_MS - LEAD_MS, 0);
     take_snapshot(live);
-    send_to_all(live, true);
-    send_to_all(live, false);
+    send_to_all(live);
     if (live->app->draining) end_streams(live);
     http_flush(live->app->http);
 }
@@ -201,9 +211,14 @@ static enum status check_room(const struct app *app, const struct watcher *watch
                    MAX_WATCHERS);
 }
 
-/* Requests are listed only for an admin key, or for every client if the server has no keys. */
-static bool may_list(const struct app *app, const struct http_request *http) {
-    return auth_is_admin(app, http) || (app->keys.n == 0 && app->admin_keys.n == 0);
+/* An admin key sees all sequences, and a key with a name sees its own. Other keys see nothing.
+ * Without keys, every client sees all. */
+static struct live_reader reader_of(const struct app *app, const struct http_request *http) {
+    struct live_reader reader = {0};
+    const struct api_key *key = auth_key(app, http);
+    reader.all = auth_is_admin(app, http) || (app->keys.n == 0 && app->admin_keys.n == 0);
+    if (!reader.all && key && key->name[0]) reader.client = auth_key_client(app, key);
+    return reader;
 }
 
 void live_answer(struct app *app, struct http_request *http) {
@@ -220,7 +235,7 @@ void live_answer(struct app *app, struct http_request *http) {
         http_release(http);
         return;
     }
-    *watcher = (struct watcher){http, may_list(app, http), is_stream};
+    *watcher = (struct watcher){http, reader_of(app, http), is_stream, 0};
     if (is_stream) {
         const struct http_field fields[] = {{"Cache-Control", "no-store"},
                                             {"X-Accel-Buffering", "no"}};

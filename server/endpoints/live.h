@@ -26,8 +26,15 @@ struct live_snapshot {
     const struct scheduler_view *view; /* NULL: none yet */
 };
 
-/* Appends the snapshot as a JSON object on one line. `lists` adds the sequences with their ids. */
-void live_write(struct buf *out, const struct live_snapshot *snapshot, bool lists);
+/* The sequences that a client may see, with their ids. */
+struct live_reader {
+    bool all;
+    uint64_t client; /* unless all: those of this client (struct generation); 0: none */
+};
+
+/* Appends the snapshot as a JSON object on one line, with the sequences that `reader` may see. */
+void live_write(struct buf *out, const struct live_snapshot *snapshot,
+                const struct live_reader *reader);
 
 /* Returns the q-quantile of a histogram, interpolated within its bucket; -1 if it is empty. */
 double live_quantile(const struct histogram *histogram, const struct histogram_bounds *bounds,

@@ -69,20 +69,29 @@ static void write_steps(struct buf *out, const struct live_snapshot *snapshot) {
     buf_puts(out, "}");
 }
 
-static void write_sequences(struct buf *out, const struct live_snapshot *snapshot) {
+static void write_sequence(struct buf *out, const struct sequence_view *row, uint64_t at_ns) {
     static const char *const states[] = {"prefill", "decode", "waiting", "swapped"};
+    uint64_t since = row->received_ns;
+    double age_s = at_ns > since ? (double)(at_ns - since) * 1e-9 : 0;
+    buf_puts(out, "{\"id\":");
+    json_write_string(out, row->name, strlen(row->name));
+    buf_printf(out, ",\"choice\":%d,\"state\":\"%s\",\"prompt\":%d,\"computed\":%d", row->choice,
+               states[row->state], row->prompt, row->computed);
+    buf_printf(out, ",\"output\":%d,\"cached\":%d,\"blocks\":%d,\"age_s\":%.3f}", row->output,
+               row->cached, row->blocks, age_s);
+}
+
+static void write_sequences(struct buf *out, const struct live_snapshot *snapshot,
+                            const struct live_reader *reader) {
     const struct scheduler_view *view = snapshot->view;
-    buf_puts(out, ",\"sequences\":[");
+    const char *comma = "";
+    assert(!reader->all || reader->client == 0);
+    buf_printf(out, ",\"listed\":\"%s\",\"sequences\":[", reader->all ? "all" : "own");
     for (int i = 0; view && i < view->n; i++) {
-        const struct sequence_view *row = &view->sequences[i];
-        uint64_t since = row->received_ns;
-        double age_s = snapshot->at_ns > since ? (double)(snapshot->at_ns - since) * 1e-9 : 0;
-        buf_printf(out, "%s{\"id\":", i > 0 ? "," : "");
-        json_write_string(out, row->name, strlen(row->name));
-        buf_printf(out, ",\"choice\":%d,\"state\":\"%s\",\"prompt\":%d,\"computed\":%d",
-                   row->choice, states[row->state], row->prompt, row->computed);
-        buf_printf(out, ",\"output\":%d,\"cached\":%d,\"blocks\":%d,\"age_s\":%.3f}", row->output,
-                   row->cached, row->blocks, age_s);
+        if (!reader->all && view->sequences[i].client != reader->client) continue;
+        buf_puts(out, comma);
+        write_sequence(out, &view->sequences[i], snapshot->at_ns);
+        comma = ",";
     }
     buf_puts(out, "]");
 }
@@ -93,7 +102,8 @@ const char *model_state_name(enum model_state state) {
     return names[state];
 }
 
-void live_write(struct buf *out, const struct live_snapshot *snapshot, bool lists) {
+void live_write(struct buf *out, const struct live_snapshot *snapshot,
+                const struct live_reader *reader) {
     const struct scheduler_stats *stats = &snapshot->stats;
     buf_printf(out, "{\"running\":%d,\"waiting\":%d,\"swapped\":%d,\"preparing\":%d",
                stats->running, stats->waiting, stats->swapped, snapshot->preparing);
@@ -112,6 +122,6 @@ void live_write(struct buf *out, const struct live_snapshot *snapshot, bool list
     buf_puts(out, ",");
     write_latency(out, "inter_token", &snapshot->inter_token, HISTOGRAM_INTER_TOKEN);
     buf_puts(out, "}");
-    if (lists) write_sequences(out, snapshot);
+    if (reader->all || reader->client) write_sequences(out, snapshot, reader);
     buf_puts(out, "}");
 }

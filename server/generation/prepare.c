@@ -188,6 +188,7 @@ static void fill_generation(struct generation_job *job, struct prompt_run *run) 
     }
     g->priority = request->priority;
     g->share = job->key ? job->key->share : 0;
+    g->client = auth_key_client(job->app, job->key);
     for (int i = 0; i < 2; i++) g->cache_salt[i] = request->cache_salt[i] ^ job->key_salt[i];
     if (job->adapter) generation_use_adapter(g, job->adapter->number, job->adapter->id);
     g->owner = run;

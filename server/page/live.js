@@ -65,13 +65,19 @@ function sequenceRow({ id, choice, state, prompt, computed, output, cached, bloc
     h("td", {}, output), h("td", {}, cached), h("td", {}, blocks), h("td", {}, `${age_s.toFixed(1)} s`));
 }
 
-function drawSequences({ sequences, running, waiting, swapped }) {
+function captionOf({ sequences, listed, running, waiting, swapped }) {
+  const all = running + waiting + swapped;
+  if (!sequences) return "With keys, only an admin key shows the sequences; a key with a name shows its own.";
+  if (listed === "own") return sequences.length ? `Those of your key: ${sequences.length}` : "No sequence of your key runs or waits.";
+  if (!sequences.length) return "No sequence runs or waits.";
+  return sequences.length < all ? `${sequences.length} of ${all}` : "";
+}
+
+function drawSequences(live) {
+  const { sequences } = live;
   view.table.hidden = !sequences?.length;
   view.rows.replaceChildren(...(sequences ?? []).map(sequenceRow));
-  const all = running + waiting + swapped;
-  if (!sequences) view.caption.textContent = "With keys, only an admin key shows the sequences.";
-  else if (!sequences.length) view.caption.textContent = "No sequence runs or waits.";
-  else view.caption.textContent = sequences.length < all ? `${sequences.length} of ${all}` : "";
+  view.caption.textContent = captionOf(live);
 }
 
 function draw(live) {

@@ -5,7 +5,7 @@ from axe_playwright_python.sync_playwright import Axe
 from e2e.conftest import Server
 from streams import load, until
 
-WIDTHS = [(320, 640), (1280, 800), (2560, 1440)]
+WIDTHS = [(320, 640), (1280, 800), (2560, 1440), (3840, 2160)]
 
 
 def open_live(page):
@@ -60,6 +60,22 @@ def test_a_user_key_sees_counts_only(visit, start):
     open_live(page)
     assert tiles(page)["Running"] == "0"
     assert "only an admin key shows the sequences" in page.tab.inner_text("#live")
+
+
+def test_a_key_with_a_name_sees_its_own_sequences(visit, start, tmp_path):
+    (tmp_path / "keys.yaml").write_text("keys:\n- {name: alice, key: one}\n- {name: bob, key: two}\n")
+    server = start("--api-key-file", str(tmp_path / "keys.yaml"))
+    page = visit(server, ready=False)
+    page.tab.fill("dialog input", "one")
+    page.tab.press("dialog input", "Enter")
+    page.tab.wait_for_selector("body[data-ready]")
+    open_live(page)
+    with load(server, 2, {"Authorization": "Bearer two"}):
+        page.wait("document.querySelector('.tiles dd').innerText === '2'")
+        assert "No sequence of your key runs or waits." in page.tab.inner_text("#live")
+        with load(server, 1, {"Authorization": "Bearer one"}):
+            page.wait("document.querySelectorAll('#live [aria-label=Sequences] tbody tr').length === 1")
+            assert "Those of your key: 1" in page.tab.inner_text("#live")
 
 
 def test_a_server_that_restarts_is_watched_again(visit, start):

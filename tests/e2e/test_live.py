@@ -1,5 +1,8 @@
 """/penstock/live under load: its counts are those of /metrics, and it says nothing about texts."""
 import json
+import pathlib
+import re
+import time
 
 import pytest
 
@@ -60,6 +63,40 @@ def test_a_stream_shows_progress_and_no_text(busy):
     assert {one["id"] for one in last["sequences"]} <= set(ids) and len(last["sequences"]) == 2
     before = {one["id"]: one["output"] for one in first["sequences"]}
     assert all(one["output"] > before[one["id"]] for one in last["sequences"] if one["id"] in before)
+
+
+def switches(server):
+    """How often the threads of the server have gone to sleep."""
+    tasks = pathlib.Path(f"/proc/{server.process.pid}/task").iterdir()
+    return sum(int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", (task / "status").read_text(), re.M)[1]) for task in tasks)
+
+
+def test_nothing_runs_without_a_watcher(start):
+    server = start()
+    with server.http.stream("GET", "/penstock/live", headers={"Accept": "text/event-stream"}) as answer:
+        lines, before = answer.iter_lines(), switches(server)
+        for _ in range(4):
+            assert next(line for line in lines if line).startswith("data: ")
+        watched = switches(server) - before
+    server.http.close()
+    time.sleep(1)
+    before = switches(server)
+    time.sleep(2)
+    assert switches(server) - before <= 2 < watched
+
+
+def test_a_key_with_a_name_sees_its_own_requests_only(start, tmp_path):
+    (tmp_path / "keys.yaml").write_text("keys:\n- {name: alice, key: one}\n- {name: bob, key: two}\n- {name: ops, key: three, admin: true}\n")
+    server = start("--api-key-file", str(tmp_path / "keys.yaml"))
+    alice, bob, ops = ({"Authorization": f"Bearer {key}"} for key in ("one", "two", "three"))
+    with load(server, 2, alice) as of_alice, load(server, 1, bob) as of_bob:
+        until(lambda: len(set(of_alice)) == 2 and len(set(of_bob)) == 1)
+        until(lambda: len(snapshot(server, **ops)["sequences"]) == 3)
+        for headers, ids in ((alice, of_alice), (bob, of_bob), (ops, of_alice + of_bob)):
+            seen = snapshot(server, **headers)
+            assert {one["id"] for one in seen["sequences"]} == set(ids) and seen["running"] == 3
+            assert seen["listed"] == ("all" if headers is ops else "own")
+            assert not any(one in json.dumps(seen) for one in {*of_alice, *of_bob} - set(ids))
 
 
 def test_a_user_key_never_sees_a_request(start):

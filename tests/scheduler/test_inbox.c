@@ -300,6 +300,7 @@ static struct scheduler_view view;
 START_TEST(a_view_is_made_after_it_was_asked_for) {
     struct err err;
     at.client[0].generation.name = "first";
+    at.client[0].generation.client = 9;
     ck_assert_int_eq(put(ask(0, 5, 9, 2), &err), STATUS_OK);
     ck_assert_int_eq(put(ask(1, 30, 9, 1), &err), STATUS_OK);
     scheduler_step(at.scheduler);
@@ -310,6 +311,7 @@ START_TEST(a_view_is_made_after_it_was_asked_for) {
     ck_assert_int_eq(view.n, 3);
     for (int i = 0; i < 2; i++) {
         ck_assert_str_eq(view.sequences[i].name, "first");
+        ck_assert_uint_eq(view.sequences[i].client, 9);
         ck_assert_int_eq(view.sequences[i].choice, i);
         ck_assert_int_eq(view.sequences[i].state, VIEW_DECODE);
         ck_assert_int_eq(view.sequences[i].computed, 5);
@@ -317,6 +319,7 @@ START_TEST(a_view_is_made_after_it_was_asked_for) {
         ck_assert_int_eq(view.sequences[i].blocks, 2);
     }
     ck_assert_str_eq(view.sequences[2].name, "");
+    ck_assert_uint_eq(view.sequences[2].client, 0);
     ck_assert_int_eq(view.sequences[2].state, VIEW_PREFILL);
     ck_assert_int_eq(view.sequences[2].prompt, 30);
     ck_assert(view.sequences[2].computed > 0 && view.sequences[2].computed < 30);

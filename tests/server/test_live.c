@@ -115,13 +115,58 @@ START_TEST(rates_are_of_the_time_since_the_snapshot_before) {
     snapshot.stats.blocks_total = 9;
     snapshot.stats.blocks_used = 2;
     snapshot.stats.blocks_cached = 3;
-    live_write(&out, &snapshot, false);
+    live_write(&out, &snapshot, &(struct live_reader){0});
     ck_assert_ptr_nonnull(strstr(out.data, "\"rows\":1.50,"));
     ck_assert_ptr_nonnull(strstr(out.data, "\"forward\":2.0000,"));
     ck_assert_ptr_nonnull(strstr(out.data, "\"tokens_per_s\":2.50,"));
     ck_assert_ptr_nonnull(strstr(out.data, "\"used\":2,\"cached\":3,\"free\":4}"));
     ck_assert_ptr_null(strstr(out.data, "sequences"));
     buf_free(&out);
+}
+END_TEST
+
+START_TEST(a_client_sees_only_its_own_sequences) {
+    static struct scheduler_view view = {
+        .n = 3,
+        .sequences = {{.name = "a", .client = 5}, {.name = "b", .client = 7}, {.name = "c"}}};
+    struct live_snapshot snapshot = {.at_ns = 1, .view = &view};
+    static const struct {
+        struct live_reader reader;
+        const char *ids;
+    } readers[] = {{{.all = true}, "abc"},
+                   {{.client = 5}, "a"},
+                   {{.client = 7}, "b"},
+                   {{.client = 9}, ""},
+                   {{0}, ""}};
+    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
+        struct buf out = {0};
+        live_write(&out, &snapshot, &readers[i].reader);
+        for (const char *id = "abc"; *id; id++) {
+            char member[16];
+            snprintf(member, sizeof member, "{\"id\":\"%c\"", *id);
+            ck_assert_int_eq(strstr(out.data, member) != NULL, strchr(readers[i].ids, *id) != NULL);
+        }
+        ck_assert_ptr_null(strstr(out.data, "[,"));
+        ck_assert_int_eq(strstr(out.data, "sequences") != NULL, i < 4);
+        buf_free(&out);
+    }
+}
+END_TEST
+
+START_TEST(a_key_with_a_name_gets_a_list) {
+    keys_add(&app->keys, "user", 4);
+    keys_add(&app->keys, "named", 5);
+    strcpy(app->keys.key[1].name, "alice");
+    ask(LIVE, "Authorization: Bearer user\r\n", NULL);
+    expect_no_text("sequences");
+    ask(LIVE, "Authorization: Bearer named\r\n", NULL);
+    expect_text("\"listed\":\"own\",\"sequences\":[]}");
+    app->keys.key[1].admin = true;
+    ask(LIVE, "Authorization: Bearer named\r\n", NULL);
+    expect_text("\"listed\":\"all\",\"sequences\":[]}");
+    ck_assert_uint_ne(auth_key_client(app, &app->keys.key[0]),
+                      auth_key_client(app, &app->keys.key[1]));
+    ck_assert_uint_eq(auth_key_client(app, NULL), 0);
 }
 END_TEST
 
@@ -132,10 +177,12 @@ int main(void) {
     tcase_add_checked_fixture(cases, app_setup, app_teardown);
     tcase_add_test(cases, a_client_that_does_not_ask_for_events_gets_one_snapshot);
     tcase_add_test(cases, with_keys_only_an_admin_sees_sequences);
+    tcase_add_test(cases, a_key_with_a_name_gets_a_list);
     tcase_add_test(cases, the_seventeenth_watcher_is_refused_until_one_leaves);
     tcase_add_test(cases, a_drain_ends_the_streams);
     tcase_add_test(cases, quantiles_are_within_their_bucket);
     tcase_add_test(cases, rates_are_of_the_time_since_the_snapshot_before);
+    tcase_add_test(cases, a_client_sees_only_its_own_sequences);
     suite_add_tcase(suite, cases);
     return suite_main(suite);
 }
