@@ -17,7 +17,7 @@ export class Cells {
     if (this.shape === `${n} ${columns}`) return;
     this.shape = `${n} ${columns}`;
     this.cells = Array.from({ length: n }, (_, i) =>
-      svg("rect", { x: i % columns, y: Math.floor(i / columns), width: 0.86, height: 0.86, class: "cf" }));
+      svg("rect", { x: (i % columns) + 0.07, y: Math.floor(i / columns) + 0.07, width: 0.86, height: 0.86, class: "cf" }));
     this.element.replaceChildren(...this.cells);
     this.element.setAttribute("viewBox", `0 0 ${columns} ${Math.ceil(n / columns)}`);
   }

@@ -7,6 +7,9 @@ import subprocess
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from e2e.conftest import ROOT
+from streams import load, until
+
 LONG = "Tell a very long story about a lighthouse."
 
 
@@ -68,6 +71,32 @@ def test_settings_and_the_system_prompt_reach_the_request(page):
     assert len(sent) == 1
 
 
+# Numbers of a request that are no settings of sampling: several answers and searches, when, the prompt, and what comes beside the text.
+NO_SAMPLING = {"n", "best_of", "length_penalty", "max_completion_tokens", "truncate_prompt_tokens", "prompt_logprobs",
+               "speculative_tokens", "priority", "deadline_ms"}
+
+
+def test_each_number_that_shapes_the_tokens_has_a_field_with_the_servers_default(page, server):
+    fields = server.http.get("/openapi.json").json()["components"]["schemas"]["v1_chat_completions"]["properties"]
+    numbers = {name for name, field in fields.items()
+               if {"number", "integer"} & set(field.get("type", [])) and not field.get("description", "").startswith("Another name")}
+    shown = page.tab.eval_on_selector_all("#settings input[type=number]", "all => all.map(one => [one.id.slice(4), one.placeholder, one.min, one.max])")
+    assert numbers - {name for name, *_ in shown} == NO_SAMPLING
+    for name, placeholder, low, high in shown:
+        assert placeholder, name
+        assert [low, high] == ["" if fields[name].get(end) is None else str(fields[name][end]) for end in ("minimum", "maximum")], name
+
+
+def test_an_adapter_is_chosen_by_its_name(visit, start):
+    vectors = ROOT / "tests/vectors"
+    page = visit(start("--model", str(vectors / "folders/qwen2"), "--max-model-len", "96", "--lora", f"poet={vectors / 'adapters/qwen2-8'}"))
+    sent = page.answer_text("Yes.")
+    assert page.tab.eval_on_selector_all("#model option", "all => all.map(one => one.value)") == ["smol", "poet"]
+    page.tab.select_option("#model", "poet")
+    page.chat("Is it?")
+    assert sent[0]["model"] == "poet"
+
+
 def test_the_command_of_curl_gets_an_answer(page):
     page.set("max_tokens", 3)
     page.chat("It's \"two\"?")
@@ -108,6 +137,21 @@ def test_a_refusal_is_shown(page, status, message):
     page.send("Hi")
     page.wait_for_answer()
     assert page.tab.inner_text(".assistant .problem") == f"{message} (Try again in 3 s.)"
+    assert page.tab.is_enabled("#send")
+
+
+def test_a_full_queue_and_a_drain_are_shown(visit, start):
+    server = start("--max-num-seqs", "1", "--max-queued-requests", "1", "--drain-delay", "60")
+    page = visit(server)
+    with load(server, 2):
+        until(lambda: server.metric("vllm:num_requests_running") == 1 and server.metric("vllm:num_requests_waiting") == 1)
+        page.send("Hi")
+        page.wait_for_answer()
+        assert "Try again in" in page.tab.inner_text(".assistant .problem")
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: server.http.get("/health/ready").status_code == 503)
+        page.tab.click("text=Regenerate")
+        page.wait("document.querySelector('.assistant .problem')?.innerText.includes('shutting down')")
     assert page.tab.is_enabled("#send")
 
 
@@ -215,6 +259,17 @@ def test_answers_are_announced_by_sentence(page):
     assert " ".join(said) == "One is done. Two is"
 
 
+@pytest.mark.parametrize("motion, animation", [("no-preference", "pulse"), ("reduce", "none")])
+def test_motion_is_reduced_on_request(visit, server, motion, animation):
+    page = visit(server, reduced_motion=motion)
+    page.set("max_tokens", 700)
+    page.send(LONG)
+    page.tab.wait_for_selector(".running .message:last-child .role")
+    assert page.tab.evaluate("getComputedStyle(document.querySelector('.running .message:last-child .role'), '::after').animationName") == animation
+    page.tab.keyboard.press("Escape")
+    page.wait_for_answer()
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing(visit, server, theme):
     page = visit(server, color_scheme=theme)
@@ -231,7 +286,7 @@ def test_axe_finds_nothing(visit, server, theme):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width, height", [(320, 640), (1280, 800), (2560, 1440)])
+@pytest.mark.parametrize("width, height", [(320, 640), (1280, 800), (2560, 1440), (3840, 2160)])
 def test_the_page_fits_its_window(visit, server, width, height, theme):
     page = visit(server, color_scheme=theme, viewport={"width": width, "height": height})
     page.picture(f"empty_{width}_{theme}")
