@@ -1,10 +1,13 @@
 """Root folders of a bare Debian, in which commands run by chroot. They need root."""
+import contextlib
 import pathlib
 import shutil
 
-from conftest import ROOT, run
+from conftest import ROOT, run, serving, stream
 
 BASE = ROOT / "build/packages/base"
+MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+ETC, MODELS = "etc/penstock/penstock.yaml", "var/lib/penstock/models"  # of the installed package
 ENVIRONMENT = ("PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive")
 
 
@@ -52,3 +55,30 @@ class Root:
     def install(self, deb):
         shutil.copy(deb, self.folder / "tmp")
         self.run("apt-get", "-qy", "install", "--no-install-recommends", f"/tmp/{deb.name}")
+
+    def configure(self, port):
+        """Gives the installed service a model and a port. Returns the text of its options."""
+        shutil.copy(MODEL, self.folder / MODELS / "model.gguf")
+        etc = self.folder / ETC
+        etc.write_text(etc.read_text().replace("#model:", "model:").replace("#port: 8080", f"port: {port}"))
+        return etc.read_text()
+
+    def serve_and_stream(self, port, flags=f"--config /{ETC}"):
+        """The installed program serves a stream as its user."""
+        with serving(self.command(f"exec penstock serve {flags} --drain-delay 0", user="penstock:penstock"), port):
+            self.run(f"penstock health --port {port}")
+            text, events = stream(port)
+            assert text and events > 4
+
+
+@contextlib.contextmanager
+def machine(folder):
+    """A bare Debian with lists of packages, in a new folder that is removed at the end."""
+    make_base()
+    run("cp", "-a", BASE, folder)
+    try:
+        one = Root(folder)
+        one.run("apt-get", "-qq", "update")
+        yield one
+    finally:
+        shutil.rmtree(folder)

@@ -11,6 +11,7 @@ import sys
 import pytest
 from bare import BASE, Root, make_base
 from conftest import ROOT, run, serving, stream
+from toolkit import make_toolkit
 
 sys.path += [str(ROOT / "tests")]
 from e2e.conftest import free_port  # noqa: E402
@@ -20,8 +21,7 @@ SOMEBODY = "12345:12345"
 MODELS = (ROOT / "models").resolve()
 READ_ONLY = f'mount --bind "$0" "$0"; mount --bind {shlex.quote(str(MODELS))} "$0/models"; mount -o remount,ro,bind "$0";'
 FILES = {"base": "FROM scratch\nADD base.tar /\n",
-         "toolkit": "FROM localhost/base\nCOPY nvidia/cu13 /usr/local/cuda\nCOPY nvidia/nccl/lib /usr/lib/x86_64-linux-gnu\n"
-                    "RUN ln -s lib /usr/local/cuda/lib64 && ln -s libcudart.so.13 /usr/local/cuda/lib/libcudart.so\n"}
+         "toolkit": "FROM localhost/base\nCOPY cu13 /usr/local/cuda\nCOPY nccl/lib /usr/lib/x86_64-linux-gnu\n"}
 
 
 class Store:
@@ -62,10 +62,8 @@ def store(tmp_path_factory):
     context.mkdir()
     left_out = [f"--exclude=./{path}/*" for path in ("dev", "var/lib/apt/lists", "var/cache/apt")]
     run("tar", "-C", BASE, "--numeric-owner", *left_out, "-cf", context / "base.tar", ".")
-    run(sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-deps", "--target", context, "-r",
-        ROOT / "tests/packages/requirements_toolkit.txt")
-    for name in FILES:
-        one.make(name, context)
+    one.make("base", context)
+    one.make("toolkit", make_toolkit().parent)
     yield one
     run(*one.command("rm", "--all"))
     run(*one.command("rmi", "--all", "--force"))

@@ -42,6 +42,22 @@ def test_the_example_has_only_options_that_exist(installed, tmp_path):
 # ---- units -----------------------------------------------------------------------------------------------------
 
 
+HARDENED = {"DynamicUser=yes", "ProtectSystem=strict", "CapabilityBoundingSet=", "AmbientCapabilities=", "NoNewPrivileges=yes",
+            "SystemCallFilter=@system-service", "LimitNOFILE=65536"}
+
+
+def test_services_have_no_rights_and_end_after_the_drain(installed):
+    """Only the driver of a GPU needs memory that is written and executed."""
+    text = run(installed / "usr/bin/penstock", "help", "serve")
+    drain_s = sum(int(re.search(rf"^  --drain-{name} SECONDS .*\[(\d+)\]$", text, re.M)[1]) for name in ("delay", "timeout"))
+    for unit in UNITS[:2]:
+        lines = set((installed / "usr/lib/systemd/system" / unit).read_text().splitlines())
+        assert HARDENED <= lines, HARDENED - lines
+        assert ("MemoryDenyWriteExecute=yes" in lines) == ("PrivateDevices=yes" in lines)
+        stop_s, = (int(line.split("=")[1]) for line in lines if line.startswith("TimeoutStopSec="))
+        assert drain_s == 35 < stop_s
+
+
 def test_units_are_correct_and_hardened(installed, tmp_path):
     root = installed / "usr/lib/systemd/system"
     for unit in UNITS:
