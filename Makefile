@@ -31,7 +31,7 @@ help:
 	@echo "make oracle         judge the server by fresh tiny models of every family (SEED=1; fetches 6 GB the first time)"
 	@echo "make fuzz           a minute of each fuzzer (FUZZ_SECONDS=60)"
 	@echo "make soak           what takes too long for CI: fuzzers, slow suites under sanitizers, hostile clients, planted bugs, restarts (hours)"
-	@echo "make clients        run the server with a browser and programs of others, and write docs/compatibility.md (fetches about 7 GB)"
+	@echo "make clients        run the server with programs of others, and write docs/compatibility.md (fetches about 7 GB)"
 	@echo "make format         format the C files"
 	@echo "make readme         write the option table into docs/options.md"
 	@echo "make fresh-machine  check make run and make test on a bare Debian 12 (as root; STAGES=run skips the tests)"
@@ -80,7 +80,7 @@ release: deps
 	@JOBS=$(JOBS) docker/release.sh build/releases/$$(git describe --always)
 
 test: model
-	@docker/setup.sh test packages
+	@docker/setup.sh test packages browser
 	@JOBS=$(JOBS) tests/run.sh
 
 bench: build model bench-models
@@ -141,7 +141,7 @@ soak: model
 
 clients: model
 	@docker/setup.sh test
-	@JOBS=$(JOBS) tests/run.sh browser clients
+	@JOBS=$(JOBS) tests/run.sh clients
 
 format: deps
 	@docker/setup.sh format

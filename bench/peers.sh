@@ -127,6 +127,7 @@ install() {
     fi
 }
 
+# shellcheck disable=SC2048  # peers are words
 for peer in ${*:-llama.cpp vllm openvino ctranslate2}; do
     case $peer in
     llama.cpp) install llama.cpp llama_build ;;

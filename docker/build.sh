@@ -48,14 +48,14 @@ default)
     ;;
 esac
 
-was_off=$(grep -c '^PENSTOCK_CUDA:[A-Z]*=OFF' $folder/CMakeCache.txt 2>/dev/null || true)
-was_only=$(sed -n 's/^PENSTOCK_CUDA_ONLY:STRING=//p' $folder/CMakeCache.txt 2>/dev/null || true)
-was_quick=$(grep -c '^PENSTOCK_CUDA_QUICK:[A-Z]*=ON' $folder/CMakeCache.txt 2>/dev/null || true)
+was_off=$(grep -c '^PENSTOCK_CUDA:[A-Z]*=OFF' "$folder/CMakeCache.txt" 2>/dev/null || true)
+was_only=$(sed -n 's/^PENSTOCK_CUDA_ONLY:STRING=//p' "$folder/CMakeCache.txt" 2>/dev/null || true)
+was_quick=$(grep -c '^PENSTOCK_CUDA_QUICK:[A-Z]*=ON' "$folder/CMakeCache.txt" 2>/dev/null || true)
 lacks=
 [ "${was_off:-0}" = 0 ] || lacks=yes
 [ -z "$was_only" ] || [ "$only" = "$was_only" ] || lacks=yes
 [ "${was_quick:-0}" = 0 ] || [ "$quick" = ON ] || lacks=yes
-if [ ! -f $folder/build.ninja ] || { [ "$cuda" != OFF ] && [ -n "$lacks" ]; }; then
+if [ ! -f "$folder/build.ninja" ] || { [ "$cuda" != OFF ] && [ -n "$lacks" ]; }; then
     cmake --preset "$preset" -DPENSTOCK_CUDA="$cuda" -DPENSTOCK_CUDA_ONLY="$only" \
         -DPENSTOCK_CUDA_QUICK="$quick" >"/tmp/penstock_configure.$$" 2>&1 || {
         cat "/tmp/penstock_configure.$$" >&2
@@ -64,9 +64,9 @@ if [ ! -f $folder/build.ninja ] || { [ "$cuda" != OFF ] && [ -n "$lacks" ]; }; t
     }
     rm -f "/tmp/penstock_configure.$$"
 fi
-if [ -n "$one" ] && grep -q '^PENSTOCK_CUDA_ONLY:STRING=90-real$' $folder/CMakeCache.txt; then
+if [ -n "$one" ] && grep -q '^PENSTOCK_CUDA_ONLY:STRING=90-real$' "$folder/CMakeCache.txt"; then
     echo "No GPU: CUDA kernels for one architecture ($only); for all: make build PENSTOCK_CUDA_ONLY=all"
 fi
 quiet=
 [ -t 1 ] || quiet=--quiet
-cmake --build $folder --parallel "$jobs" --target "$target" -- $quiet
+cmake --build "$folder" --parallel "$jobs" --target "$target" -- $quiet

@@ -18,7 +18,7 @@ for need in "$@"; do
     fuzz) packages="$packages clang libclang-rt-14-dev" ;;
     format) packages="$packages clang-format" ;;
     browser) packages="$packages chromium fonts-dejavu-core" ;;
-    packages) packages="$packages make binutils man-db groff-base systemd bash-completion zsh fish dpkg-dev file" ;;
+    packages) packages="$packages make binutils man-db groff-base systemd bash-completion zsh fish dpkg-dev file shellcheck" ;;
     packages_soak) packages="$packages lintian debootstrap buildah" ;;
     cuda) packages="$packages g++" ;;
     clients) packages="$packages nginx-light haproxy apache2-utils wrk" ;;

@@ -38,9 +38,12 @@ while read -r package _ how; do
 done <"$stage/linked"
 
 cd "$stage"
-"$python" -m hatchling build -t wheel -d "$stage/made" >"$stage/log" 2>&1 &&
-    PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --only-plat -w "$folder" \
-        --plat "manylinux_$(getconf GNU_LIBC_VERSION | sed 's/glibc //; s/\./_/')_$(uname -m)" "$stage"/made/*.whl >>"$stage/log" 2>&1 || {
+make() {
+    "$python" -m hatchling build -t wheel -d "$stage/made" &&
+        PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --only-plat -w "$folder" \
+            --plat "manylinux_$(getconf GNU_LIBC_VERSION | sed 's/glibc //; s/\./_/')_$(uname -m)" "$stage"/made/*.whl
+}
+make >"$stage/log" 2>&1 || {
     cat "$stage/log" >&2
     exit 1
 }

@@ -2,7 +2,7 @@
 # Runs all tests, stage by stage, and stops at the first stage that fails. `tests/run.sh asan e2e` runs only those
 # stages. The last lines are a summary for a log: one line per stage, with counts. The stages of `make soak` take hours
 # and run only if they are named: fuzz asan_slow tsan_slow gpu_programs chaos_soak mutants schemas_soak openapi_soak packages_soak restarts conversations kills. So
-# do those of `make clients`: browser clients.
+# does that of `make clients`: clients.
 set -eu
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -130,14 +130,15 @@ packages() {
 }
 
 # Lintian, the same bytes twice, a bare Debian in which the package is installed, upgraded and purged, the wheel in a fresh
-# environment, both images, two releases, and alerts that fire by faults. Needs root. Like `make package`, it has a build without CUDA.
+# environment, both images, two releases, and alerts that fire by faults. Needs root. Like `make package`, it has a build
+# without CUDA; soak_cuda.py makes one with CUDA for its package.
 packages_soak() {
     docker/setup.sh packages packages_soak
     PENSTOCK_CUDA=OFF docker/build.sh cpu "$jobs" installed
     docker/fetch_model.sh
     docker/prometheus.sh
     docker/venv.sh
-    PACKAGED=build/cpu logged .venv/bin/python -m pytest -q -p no:cacheprovider tests/packages/soak_*.py
+    JOBS=$jobs PACKAGED=build/cpu logged .venv/bin/python -m pytest -q -p no:cacheprovider tests/packages/soak_*.py
 }
 
 # chaos_of PRESET MINUTES [flags]: hostile requests, mixed with valid ones, to the program of a preset.
@@ -211,7 +212,7 @@ fuzz() {
     docker/setup.sh fuzz
     docker/build.sh fuzz "$jobs" fuzzers
     tests/fuzz/run.sh "${FUZZ_SECONDS:-60}"
-    passed "$(ls tests/fuzz/fuzz_*.c | wc -l) fuzzers, ${FUZZ_SECONDS:-60} s each"
+    passed "$(find tests/fuzz -name 'fuzz_*.c' | wc -l) fuzzers, ${FUZZ_SECONDS:-60} s each"
 }
 
 asan_slow() {
@@ -282,7 +283,8 @@ ranks() {
     python_tests .venv tests/e2e/soak_mpi_hosts.py
 }
 
-for stage in ${*:-tidy release asan tsan chaos schemas packages e2e}; do
+# shellcheck disable=SC2048  # stages are words
+for stage in ${*:-tidy release asan tsan chaos schemas packages browser e2e}; do
     case $stage in
     tidy) say "tidy: include direction, sizes, dead files, what the docs name" ;;
     release) say "release: unit suites, fuzz seeds, CUDA kernels under emulation, plain and race-checked" ;;
@@ -303,7 +305,7 @@ for stage in ${*:-tidy release asan tsan chaos schemas packages e2e}; do
     ranks) say "ranks: ranks in several processes and on two hosts (network namespaces: needs root), with more requests" ;;
     schemas_soak) say "schemas_soak: 100,000 random schemas of other seeds" ;;
     openapi_soak) say "openapi_soak: ${OPENAPI_EXAMPLES:-2000} random requests to each path of /openapi.json" ;;
-    packages_soak) say "packages_soak: lintian, the package in a bare Debian, the wheel, the images, two releases, alerts by faults" ;;
+    packages_soak) say "packages_soak: lintian, both packages in a bare Debian, the wheel, the images, two releases, alerts by faults" ;;
     restarts) say "restarts: ${SOAK_MINUTES:-30} minutes of clients behind a proxy while a server is restarted" ;;
     conversations) say "conversations: 41 behind vllm-router return to the blocks of their beginning" ;;
     kills) say "kills: servers with promises and with a prefix store are killed ${PENSTOCK_KILLS:-200} times" ;;
@@ -311,4 +313,4 @@ for stage in ${*:-tidy release asan tsan chaos schemas packages e2e}; do
     esac
     $stage
 done
-stage=done
+stage="done"
