@@ -127,6 +127,9 @@ extern bool (*mem_fault)(size_t bytes);
 void *mem_large(size_t bytes);
 void mem_large_free(void *memory, size_t bytes);
 
+/* Asks for huge pages in a block that was allocated and not written yet. Any thread. */
+void mem_prefer_huge(void *memory, size_t bytes);
+
 /* An arena: allocations that are freed together, one per HTTP request or parse. For one thread at a
  * time. arena_alloc returns uninitialised memory aligned to 16 bytes, or NULL if the arena would
  * exceed `limit` bytes. Lack of memory is handled as in mem_alloc. */

@@ -225,6 +225,13 @@ static void *map_aligned(size_t size) {
     return memory + before;
 }
 
+void mem_prefer_huge(void *memory, size_t bytes) {
+    const uintptr_t from = ((uintptr_t)memory + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+    const uintptr_t end = ((uintptr_t)memory + bytes) & ~(HUGE_PAGE - 1);
+    assert(memory && bytes > 0);
+    if (from < end) madvise((void *)from, end - from, MADV_HUGEPAGE);
+}
+
 void *mem_large(size_t bytes) {
     size_t size = large_size(bytes);
     if (size >= 2 * HUGE_PAGE) return checked(map_aligned(size), size);

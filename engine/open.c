@@ -62,7 +62,8 @@ static enum status plan_memory(struct opening *o, struct err *err) {
     draft_bound(o);
     if (o->config.max_adapters > 0 && o->config.adapter_memory == 0)
         o->config.adapter_memory =
-            o->config.max_adapters * adapter_most_bytes(&model, o->config.max_adapter_rank);
+            o->config.max_adapters *
+            adapter_most_bytes(&model, o->config.max_adapter_rank, o->config.ranks);
     model.file_bytes =
         planned_bytes(model_file_weights(&o->file), o->config.quantization, model.file_bytes);
     status = memory_plan(&engine->memory, &model, &o->config, &o->machine, err);

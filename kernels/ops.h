@@ -39,14 +39,27 @@ static inline float norm_sum_scale(const struct norm *norm) {
     return norm->sum_scale == 0 ? 1 : norm->sum_scale;
 }
 
+enum { LOW_RANK_PANEL = 16 }; /* outputs of a panel of struct low_rank */
+
 /* One adapter's change of a projection: y += ((x times a^T) times b^T) * scale (LoRA: Hu et al.
- * 2021). b is stored transposed, so that adjacent numbers belong to adjacent outputs. */
+ * 2021). b is stored in panels of adjacent outputs: number r of output n is
+ * b_panels[n / 16][r][n % 16]. The last panel has zeros after output N - 1. */
 struct low_rank {
-    int rank;       /* 0: the adapter does not change the projection */
-    float scale;    /* before the projection's own scale */
-    const float *a; /* [rank][K] */
-    const float *b; /* [rank][N] */
+    int rank;              /* 0: the adapter does not change the projection */
+    float scale;           /* before the projection's own scale */
+    const float *a;        /* [rank][K] */
+    const float *b_panels; /* [ceil(N / LOW_RANK_PANEL)][rank][LOW_RANK_PANEL] */
 };
+
+/* The index of number r of output n in b_panels, and the numbers of all panels of N outputs. */
+static inline size_t low_rank_at(int rank, int n, int r) {
+    const int panel = n / LOW_RANK_PANEL, lane = n % LOW_RANK_PANEL;
+    return ((size_t)panel * (size_t)rank + (size_t)r) * LOW_RANK_PANEL + (size_t)lane;
+}
+static inline size_t low_rank_numbers(int rank, int N) {
+    const int panels = (N + LOW_RANK_PANEL - 1) / LOW_RANK_PANEL;
+    return (size_t)panels * (size_t)rank * LOW_RANK_PANEL;
+}
 
 /* The adapters of the rows of an op. The caller sets it before a pass. */
 struct row_adapters {

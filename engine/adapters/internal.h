@@ -28,7 +28,7 @@ struct adapter_file {
 enum status pair_add(struct adapter_file *file, const struct weight *weight, char half,
                      enum role role, int layer, float scale);
 
-/* Makes an adapter of all pairs. Fails as adapter_read does. */
+/* Makes an adapter of all pairs for each rank. Fails as adapter_read does. */
 enum status parts_make(struct adapter **out, const struct adapter_file *file,
                        const struct adapter_limits *limits);
 

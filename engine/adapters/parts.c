@@ -1,5 +1,7 @@
 /* The parts of an adapter: the pairs of a file, checked against the model's matrices, as floats in
- * the model's order of rows.
+ * the model's order of rows. If ranks share the model, each gets an adapter of its own, whose parts
+ * are cut as its matrices are: for matrices with some of the rows, a whole and these rows of b; for
+ * matrices with some of the columns, these columns of a and b whole.
  *
  * A fused tensor (q, k and v in one, or gate and up) becomes a part for each matrix. They share a,
  * and each has its rows of b:
@@ -77,8 +79,10 @@ struct matrix_slice {
     enum role role, of; /* the part's; the file's tensor, which may be fused */
     int layer;
     int first, N; /* rows of b, in the model's order */
-    int all, K;   /* rows of b in the file */
-    bool has_a;   /* the part stores a, which the next slices of its pair share */
+    int all, K;   /* rows of b, and columns of a, in the file */
+    int from_K;   /* the rank's columns of a: [from_K, from_K + part_K) */
+    int part_K;
+    bool has_a; /* the part stores a, which the next slices of its pair share */
 };
 
 static enum status check_half(const struct adapter_file *file, const struct weight *weight,
@@ -121,7 +125,23 @@ static enum status check_pair(const struct adapter_file *file, const struct low_
     return status;
 }
 
-/* Fills slice[MAX_PARTS] with the parts of a pair. Returns their number. */
+/* Reduces a slice to a rank's part of it. */
+static void cut_slice(struct matrix_slice *slice, struct shard shard) {
+    const enum split split = role_info(slice->role)->split;
+    if (split == SPLIT_OUTPUTS) {
+        assert(slice->N % shard.ranks == 0);
+        slice->N /= shard.ranks;
+        slice->first += shard.rank * slice->N;
+    } else if (split == SPLIT_INPUTS) {
+        assert(slice->K % shard.ranks == 0);
+        slice->part_K = slice->K / shard.ranks;
+        slice->from_K = shard.rank * slice->part_K;
+    } else {
+        assert(shard.ranks == 1 || split == SPLIT_NONE);
+    }
+}
+
+/* Fills slice[MAX_PARTS] with the whole parts of a pair. Returns their number. */
 static int slice_pair(struct matrix_slice *slice, const struct adapter_file *file,
                       const struct low_rank_pair *pair, enum role role, int layer) {
     const struct model_config *config = &file->model->config;
@@ -136,6 +156,7 @@ static int slice_pair(struct matrix_slice *slice, const struct adapter_file *fil
                                          .N = role_extent(config, role_info(roles[i])->N, layer),
                                          .all = (int)pair->b->dim[1],
                                          .K = (int)pair->a->dim[0],
+                                         .part_K = (int)pair->a->dim[0],
                                          .has_a = i == 0};
     assert(first == pair->b->dim[1]);
     return n;
@@ -146,10 +167,11 @@ static int slice_pair(struct matrix_slice *slice, const struct adapter_file *fil
 /* An adapter being made. */
 struct parts_making {
     const struct adapter_file *file;
+    struct shard shard; /* the rank whose parts are made */
     struct adapter *adapter;
     int capacity;
     int64_t floats; /* of `numbers`, then those that are used */
-    float *rows;    /* scratch for matrix B of one pair */
+    float *rows;    /* scratch for one matrix of a pair */
     int64_t most_rows;
 };
 
@@ -165,7 +187,10 @@ static enum status each_slice(struct parts_making *m,
             struct matrix_slice slices[MAX_PARTS];
             if (!pair->a) continue;
             int n = slice_pair(slices, m->file, pair, role, layer);
-            for (int i = 0; i < n && !status; i++) status = fn(m, &slices[i]);
+            for (int i = 0; i < n && !status; i++) {
+                cut_slice(&slices[i], m->shard);
+                status = fn(m, &slices[i]);
+            }
         }
     return status;
 }
@@ -173,8 +198,9 @@ static enum status each_slice(struct parts_making *m,
 static enum status count_slice(struct parts_making *m, const struct matrix_slice *slice) {
     const int64_t rank = slice->pair->a->dim[1];
     m->capacity++;
-    m->floats += rank * slice->N + (slice->has_a ? rank * slice->K : 0);
-    if (rank * slice->all > m->most_rows) m->most_rows = rank * slice->all;
+    m->floats += (int64_t)low_rank_numbers((int)rank, slice->N);
+    m->floats += slice->has_a ? rank * slice->part_K : 0;
+    m->most_rows = max_int64(m->most_rows, rank * max_int(slice->all, slice->K));
     return STATUS_OK;
 }
 
@@ -216,27 +242,41 @@ static enum status read_finite(const struct parts_making *m, const struct weight
     return STATUS_OK;
 }
 
-/* Makes the part of a slice: copies a, and the slice's rows of b as columns. */
+/* Copies the rank's columns of a. Returns the numbers. */
+static size_t copy_a(const struct matrix_slice *slice, const float *rows, float *to) {
+    const size_t rank = (size_t)slice->pair->a->dim[1], n = (size_t)slice->part_K;
+    assert(slice->from_K + slice->part_K <= slice->K);
+    for (size_t r = 0; r < rank; r++)
+        memcpy(to + r * n, rows + r * (size_t)slice->K + slice->from_K, n * sizeof *to);
+    return rank * n;
+}
+
+/* Copies the slice's rows of b as panels. Returns the numbers. */
+static size_t copy_b(const struct parts_making *m, const struct matrix_slice *slice, float *to) {
+    const int rank = (int)slice->pair->a->dim[1];
+    for (int n = 0; n < slice->N; n++) {
+        const float *row = m->rows + (size_t)row_of(m->file, slice, n) * (size_t)rank;
+        for (int r = 0; r < rank; r++) to[low_rank_at(rank, n, r)] = row[r];
+    }
+    return low_rank_numbers(rank, slice->N);
+}
+
 static enum status make_part(struct parts_making *m, const struct matrix_slice *slice) {
     struct adapter *adapter = m->adapter;
     const struct low_rank_pair *pair = slice->pair;
     const int rank = (int)pair->a->dim[1];
-    float *at = adapter->numbers + m->floats;
     struct adapter_part *part = &adapter->part[adapter->n++];
     assert(adapter->n <= m->capacity);
     *part = (struct adapter_part){slice->layer, slice->role, {.rank = rank, .scale = pair->scale}};
-    enum status status = slice->has_a ? read_finite(m, pair->a, at) : STATUS_OK;
-    if (!status && slice->has_a) status = read_finite(m, pair->b, m->rows);
+    enum status status = slice->has_a ? read_finite(m, pair->a, m->rows) : STATUS_OK;
     if (status) return status;
-    part->low.a = slice->has_a ? at : part[-1].low.a;
-    if (slice->has_a) at += (size_t)rank * (size_t)slice->K;
-    part->low.b = at;
-    for (int n = 0; n < slice->N; n++) {
-        const float *row = m->rows + (size_t)row_of(m->file, slice, n) * (size_t)rank;
-        for (int r = 0; r < rank; r++) at[(size_t)r * (size_t)slice->N + (size_t)n] = row[r];
-    }
-    m->floats = at + (size_t)rank * (size_t)slice->N - adapter->numbers;
-    if (rank > adapter->rank) adapter->rank = rank;
+    part->low.a = slice->has_a ? adapter->numbers + m->floats : part[-1].low.a;
+    if (slice->has_a) m->floats += (int64_t)copy_a(slice, m->rows, adapter->numbers + m->floats);
+    if (slice->has_a) status = read_finite(m, pair->b, m->rows);
+    if (status) return status;
+    part->low.b_panels = adapter->numbers + m->floats;
+    m->floats += (int64_t)copy_b(m, slice, adapter->numbers + m->floats);
+    adapter->rank = max_int(adapter->rank, rank);
     return STATUS_OK;
 }
 
@@ -274,33 +314,51 @@ static enum status check_apart(const struct adapter_file *file) {
     return STATUS_OK;
 }
 
+/* Makes the adapter of m->shard, of `floats` numbers. */
+static enum status make_shard(struct parts_making *m, int64_t floats, struct adapter **out) {
+    struct adapter *adapter = m->adapter = *out = mem_try_calloc(1, sizeof *adapter);
+    if (adapter) adapter->part = mem_try_calloc((size_t)m->capacity, sizeof *adapter->part);
+    if (adapter) adapter->numbers = mem_try_calloc((size_t)floats, sizeof(float));
+    if (!adapter || !adapter->part || !adapter->numbers) return err_out_of_memory(m->file->err);
+    mem_prefer_huge(adapter->numbers, (size_t)floats * sizeof(float)); /* each step reads all */
+    m->floats = 0;
+    enum status status = each_slice(m, make_part);
+    adapter->bytes = floats * (int64_t)sizeof(float);
+    assert(status || m->floats == floats);
+    return status;
+}
+
+static enum status make_shards(struct parts_making *m, int ranks, struct adapter **out) {
+    const int64_t floats = m->floats; /* all ranks have as many */
+    enum status status = STATUS_OK;
+    m->rows = mem_try_calloc((size_t)m->most_rows, sizeof *m->rows);
+    if (!m->rows) status = err_out_of_memory(m->file->err);
+    for (int r = 0; r < ranks && !status; r++) {
+        m->shard.rank = r;
+        status = make_shard(m, floats, &out[r]);
+    }
+    mem_free(m->rows);
+    for (int r = 0; r < ranks && status; r++) {
+        adapter_free(out[r]);
+        out[r] = NULL;
+    }
+    return status;
+}
+
 enum status parts_make(struct adapter **out, const struct adapter_file *file,
                        const struct adapter_limits *limits) {
-    struct parts_making m = {.file = file};
+    const int ranks = file->model->shard.ranks;
+    struct parts_making m = {.file = file, .shard = {0, ranks}};
     enum status status = check_pairs(file, limits);
     if (!status) status = check_apart(file);
     if (status) return status;
     each_slice(&m, count_slice);
-    const int64_t bytes = m.floats * (int64_t)sizeof(float);
+    const int64_t bytes = ranks * m.floats * (int64_t)sizeof(float);
     if (bytes > limits->bytes)
         return err_set(file->err, STATUS_USAGE, "lora-memory",
                        "the adapter takes %" PRId64 " KiB, and %" PRId64
                        " KiB of {lora-memory} are "
                        "left; unload another one, or give more at start-up",
                        bytes >> 10, limits->bytes >> 10);
-    struct adapter *adapter = m.adapter = mem_try_calloc(1, sizeof *adapter);
-    m.rows = mem_try_calloc((size_t)m.most_rows, sizeof *m.rows);
-    if (adapter) adapter->part = mem_try_calloc((size_t)m.capacity, sizeof *adapter->part);
-    if (adapter) adapter->numbers = mem_try_calloc((size_t)m.floats, sizeof(float));
-    bool has_memory = adapter && m.rows && adapter->part && adapter->numbers;
-    m.floats = 0;
-    status = has_memory ? each_slice(&m, make_part) : err_out_of_memory(file->err);
-    if (!status) adapter->bytes = bytes;
-    assert(status || m.floats * (int64_t)sizeof(float) == bytes);
-    mem_free(m.rows);
-    if (status)
-        adapter_free(adapter);
-    else
-        *out = adapter;
-    return status;
+    return make_shards(&m, ranks, out);
 }

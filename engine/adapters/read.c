@@ -32,7 +32,7 @@ enum status adapter_read(struct adapter **out, const char *path, struct model *m
     struct stat stat_of;
     struct adapter_file file = {.path = path, .model = model, .err = err};
     assert(limits->rank > 0 && limits->rank <= MAX_ADAPTER_RANK && model->adapters.n > 0);
-    *out = NULL;
+    for (int r = 0; r < model->shard.ranks; r++) out[r] = NULL;
     if (stat(path, &stat_of))
         return err_set(err, STATUS_BAD_FILE, "lora_path",
                        "%s: there is no such adapter; give a folder of PEFT or a GGUF file", path);
@@ -44,23 +44,27 @@ enum status adapter_read(struct adapter **out, const char *path, struct model *m
     return status ? blame_file(err, status, path) : STATUS_OK;
 }
 
-void adapter_free(struct adapter *adapter) {
-    if (!adapter) return;
-    mem_free(adapter->part);
-    mem_free(adapter->numbers);
-    mem_free(adapter);
+/* A rank's share of a dimension that `ranks` ranks divide; they may not divide it evenly, which is
+ * refused later. */
+static int64_t share_of(int n, bool is_shared, int ranks) {
+    return is_shared ? (n + ranks - 1) / ranks : n;
 }
 
-int64_t adapter_most_bytes(const struct model_config *config, int rank) {
+int64_t adapter_most_bytes(const struct model_config *config, int rank, int ranks) {
     static const enum role roles[] = {ROLE_Q,        ROLE_K,    ROLE_V,  ROLE_O,   ROLE_CONV_IN,
                                       ROLE_CONV_OUT, ROLE_GATE, ROLE_UP, ROLE_DOWN};
     int64_t floats = 0;
-    assert(rank > 0);
+    assert(rank > 0 && ranks > 0);
     for (int layer = 0; layer < config->L; layer++)
         for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
             const struct role_info *info = role_info(roles[i]);
             if (!config_may_have_in(config, roles[i], layer)) continue;
-            floats += role_extent(config, info->N, layer) + role_extent(config, info->K, layer);
+            const int N = role_extent(config, info->N, layer),
+                      K = role_extent(config, info->K, layer);
+            /* each part of a fused matrix may fill a panel */
+            floats += share_of(N, info->split == SPLIT_OUTPUTS, ranks) +
+                      MAX_PARTS * (LOW_RANK_PANEL - 1) +
+                      share_of(K, info->split == SPLIT_INPUTS, ranks);
         }
-    return floats * rank * (int64_t)sizeof(float);
+    return ranks * floats * rank * (int64_t)sizeof(float);
 }

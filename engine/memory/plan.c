@@ -398,8 +398,10 @@ static int64_t scratch_bytes(const struct model_config *info, const struct engin
     int64_t row = gates + 3 * ranks * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)most.F +
                   experts + latent;
     int64_t read = info->is_encoder ? info->K : info->V;
-    /* a row's products with the matrices A of three projections, and an MLP's inner numbers */
-    if (config->max_adapters > 0) row += 3 * (int64_t)config->max_adapter_rank + most.F;
+    /* a row's products with the matrices A of a few projections, its place in a part, and the
+     * inputs of one product */
+    if (config->max_adapters > 0)
+        row += ranks * (4 * (int64_t)config->max_adapter_rank + 18 + info->K) + most.F + q;
     return (M * (row + 2 * inputs) + R * (read + inputs)) * (int64_t)sizeof(float);
 }
 

@@ -45,7 +45,7 @@ static struct low_ranks *ranks_of(const struct model *model, int layer, int plac
 void model_adapters_open(struct model *model, int n, int64_t bytes) {
     struct model_adapters *a = &model->adapters;
     const size_t matrices = (size_t)model->config.L * N_ADAPTED;
-    assert(n > 0 && bytes > 0 && a->n == 0 && model->layers && model->shard.ranks == 1);
+    assert(n > 0 && bytes > 0 && a->n == 0 && model->layers);
     a->n = n;
     a->bytes = bytes;
     a->ranks = mem_calloc(matrices, sizeof *a->ranks);
@@ -99,6 +99,13 @@ void model_adapter_clear(struct model *model, int number) {
     for (int layer = 0; layer < model->config.L; layer++)
         for (int i = 0; i < N_ADAPTED; i++)
             parts_of(model, layer, i)[number] = (struct low_rank){0};
+}
+
+void adapter_free(struct adapter *adapter) {
+    if (!adapter) return;
+    mem_free(adapter->part);
+    mem_free(adapter->numbers);
+    mem_free(adapter);
 }
 
 void model_adapters_begin(struct model *model, const struct step *step) {

@@ -62,7 +62,7 @@ struct adapter_part {
     struct low_rank low; /* a and b point into the adapter's numbers */
 };
 
-/* An adapter in memory. It does not change after it was read. */
+/* A rank's part of an adapter in memory. It does not change after it was read. */
 struct adapter {
     int n, rank;               /* parts; the largest rank */
     struct adapter_part *part; /* [n] */
@@ -145,7 +145,7 @@ void model_write_program(struct model *model);
 /* ---- adapters (adapters.c) ------------------------------------------------------------------ */
 
 /* Makes room for n adapters whose numbers have at most `bytes` together. Call it once, after
- * model_load, on the CPU backend and a single rank. model_adapters_close frees it. */
+ * model_load, on the CPU backend. model_adapters_close frees it. */
 void model_adapters_open(struct model *model, int n, int64_t bytes);
 void model_adapters_close(struct model *model);
 
@@ -159,6 +159,9 @@ bool model_adapts(const struct model *model, enum role role, int layer);
  * have rows with it. The caller owns the adapter, which must outlive its use. */
 void model_adapter_set(struct model *model, int number, const struct adapter *adapter);
 void model_adapter_clear(struct model *model, int number);
+
+/* Frees an adapter with its parts and numbers; NULL is accepted. */
+void adapter_free(struct adapter *adapter);
 
 /* Sets the adapters of a pass's rows, before the pass. */
 void model_adapters_begin(struct model *model, const struct step *step);

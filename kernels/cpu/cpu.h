@@ -102,12 +102,13 @@ struct path {
      * it. */
     bool (*group)(const struct matrix *w, int panel, const struct activations *a, int from, int to,
                   float *y, size_t stride);
-    /* inner[rank] = x[K] times a[rank][K]. */
-    void (*low_rank_inner)(float *inner, const float *x, const float *a, int rank, int K);
-    /* y[i] += (inner[rank] times column i of b) * scale for n outputs, at most LANES. b has `rank`
-     * rows, which are `stride` numbers apart. */
-    void (*low_rank_add)(float *y, const float *inner, const float *b, size_t stride, int rank,
-                         int n, float scale);
+    /* inner[row][rank] = x[row][K] times a[rank][K], for at most LOW_RANK_ROWS rows. */
+    void (*low_rank_inner)(float *const *inner, const float *const *x, int rows, const float *a,
+                           int rank, int K);
+    /* y[row][i] += (inner[row][rank] times column i of b[rank][LANES]) * scale for n outputs, at
+     * most LANES, of at most LOW_RANK_ROWS rows. */
+    void (*low_rank_add)(float *const *y, const float *const *inner, int rows, const float *b,
+                         int rank, int n, float scale);
     void (*attend)(const struct attend *a);
     /* One sequence's rows of a short convolution; see struct channels. */
     void (*short_conv)(const struct channels *channels);
@@ -179,9 +180,10 @@ void plain_quantise(struct activations *a, int row, const float *x);
 void plain_quantise_half(struct activations *a, int row, const float *x);
 void plain_product(const struct matrix *w, int panel, const struct activations *a, int tile,
                    int rows, float *y, size_t stride);
-void plain_low_rank_inner(float *inner, const float *x, const float *a, int rank, int K);
-void plain_low_rank_add(float *y, const float *inner, const float *b, size_t stride, int rank,
-                        int n, float scale);
+void plain_low_rank_inner(float *const *inner, const float *const *x, int rows, const float *a,
+                          int rank, int K);
+void plain_low_rank_add(float *const *y, const float *const *inner, int rows, const float *b,
+                        int rank, int n, float scale);
 void plain_attend(const struct attend *a);
 void plain_short_conv(const struct channels *c);
 void plain_state_row(const struct state_row *row);
@@ -250,13 +252,26 @@ struct thread_scratch {
     float *outputs;         /* [2][TILE_GROUP * LANES][BLOCK] partial outputs */
 };
 
-enum { MAX_FUSED = 4 }; /* the most projections with one input that may have adapters */
+enum {
+    MAX_FUSED = 4,      /* the most projections with one input that may have adapters */
+    LOW_RANK_ROWS = 16, /* the most rows of a struct low_rank_part */
+};
+
+/* Rows of an op that have the same adapter, in rising order and of the same group of tiles. */
+struct low_rank_part {
+    int32_t adapter;
+    int n;
+    int row[LOW_RANK_ROWS]; /* [n] */
+};
 
 /* Memory for the products of adapters. NULL: there are no adapters. */
 struct low_rank_rows {
     int max_rank;
-    float *inner;  /* [max_rows][MAX_FUSED][max_rank] the rows' products with `a` */
-    float *hidden; /* [max_rows][max_k] the inputs of an MLP's second product */
+    float *inner; /* [max_rows][MAX_FUSED][max_rank] the rows' products with `a` */
+    /* [max_rows][K] the rows of an op after its norm, then the inputs of an MLP's second product */
+    float *hidden;
+    struct low_rank_part *part; /* [max_rows] of the running op, group after group of tiles */
+    int *group_parts;           /* [groups of tiles + 1] the first part of each group */
 };
 
 struct cpu {
@@ -302,16 +317,17 @@ void panel_times_tiles(const struct cpu *cpu, const struct linear *linear, int p
 /* ops/low_rank.c: memory for adapters of at most that rank; 0: for none. */
 void cpu_plan_low_rank(struct cpu *cpu, int max_rank);
 void cpu_free_low_rank(struct cpu *cpu);
-/* Returns the change that a row's adapter makes to a projection, or NULL. */
-const struct low_rank *low_rank_of(const struct linear *linear, int row);
+/* Does a row's adapter change the projection? */
+bool low_rank_changes(const struct linear *linear, int row);
 /* Computes the inner products of all rows of x[M][K] after the norm, for n projections. Returns
- * false if no row has an adapter; then low_rank_add need not be called. */
+ * false if no adapter changes any of them; then low_rank_add need not be called. x may be
+ * low.hidden if `norm` is NULL. */
 bool low_rank_begin(struct cpu *cpu, const float *x, const struct norm *norm,
                     const struct linear *linear, int n, int M);
-/* Adds the changes of rows first.. of projection i of low_rank_begin to a panel's outputs
- * y[r * stride + lane]. */
-void low_rank_add(const struct cpu *cpu, const struct linear *linear, int i, int panel, int first,
-                  int rows, float *y, size_t stride);
+/* Adds the changes of a group of tiles in projection i of low_rank_begin to a panel's outputs
+ * y[r * stride + lane], which begin at the group's first row. */
+void low_rank_add(const struct cpu *cpu, const struct linear *linear, int i, int panel, int group,
+                  float *y, size_t stride);
 
 /* Returns the number of units per piece for `units` units of `products` multiply-adds each: enough
  * pieces for all threads, and no piece that takes long. If the work is small, one piece has all

@@ -431,7 +431,6 @@ START_TEST(what_cannot_be_adapted_is_refused_at_the_start) {
         struct engine_config config;
         const char *part;
     } cases[] = {
-        {{.model = BASE, .ranks = 2, .max_adapters = 1, .max_adapter_rank = 8}, "ranks"},
         {{.model = "tests/vectors/encoders/bert", .max_adapters = 1, .max_adapter_rank = 8},
          "encoder"},
         {{.model = BASE,
@@ -455,7 +454,7 @@ END_TEST
 
 START_TEST(memory_is_planned) {
     const struct engine_memory *memory = engine_memory(engine);
-    ck_assert_int_eq(memory->adapters, 2 * adapter_most_bytes(engine_model(engine), 64));
+    ck_assert_int_eq(memory->adapters, 2 * adapter_most_bytes(engine_model(engine), 64, 1));
     ck_assert_int_eq(engine->model.adapters.bytes, memory->adapters);
 }
 END_TEST

@@ -37,7 +37,7 @@ static void make(struct projection *p, int N, int K, enum dtype type, uint64_t s
     p->bias = random_floats(&state, (size_t)N);
     for (int i = 1; i <= ADAPTERS; i++) {
         p->a[i] = random_floats(&state, (size_t)ranks[i] * (size_t)K);
-        p->b[i] = random_floats(&state, (size_t)ranks[i] * (size_t)N);
+        p->b[i] = random_floats(&state, low_rank_numbers(ranks[i], N));
         p->low[i] = (struct low_rank){ranks[i], scales[i], p->a[i], p->b[i]};
     }
     p->ranks = (struct low_ranks){&of_rows, p->low};
@@ -81,7 +81,8 @@ static void add_by_hand(const struct projection *p, int i, float scale, float *y
     }
     for (int n = 0; n < p->N && i > 0; n++) {
         float sum = 0;
-        for (int r = 0; r < ranks[i]; r++) sum = fmaf(inner[r], p->b[i][r * p->N + n], sum);
+        for (int r = 0; r < ranks[i]; r++)
+            sum = fmaf(inner[r], p->b[i][low_rank_at(ranks[i], n, r)], sum);
         y[n] = fmaf(sum, scales[i] * scale, y[n]);
     }
 }

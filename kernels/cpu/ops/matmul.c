@@ -92,8 +92,7 @@ static void panel_times_group(const struct job *job, const struct activations *a
     panel_times_tiles(job->cpu, linear, panel, a, group * TILE_GROUP, group_end(job->M, group), y,
                       stride);
     if (job->adapts)
-        low_rank_add(job->cpu, linear, (int)(linear - job->linear), panel,
-                     group * TILE_GROUP * LANES, group_rows(job->M, group), y, stride);
+        low_rank_add(job->cpu, linear, (int)(linear - job->linear), panel, group, y, stride);
     if (job->cap == 0) return;
     const struct epilogue epilogue = {NULL, 1, job->cap};
     job->cpu->path->epilogue(y, stride, group_rows(job->M, group), panel_outputs(linear->w, panel),
@@ -139,7 +138,7 @@ static void keep_hidden(const struct job *job, const float *x, int unit, int gro
     const size_t K = (size_t)job->next->w->K;
     for (int r = 0; r < group_rows(job->M, group); r++) {
         int row = group * TILE_GROUP * LANES + r;
-        if (!low_rank_of(job->next, row)) continue;
+        if (!low_rank_changes(job->next, row)) continue;
         float *to = job->cpu->low.hidden + (size_t)row * K + (size_t)unit * BLOCK;
         memcpy(to, x + (size_t)r * BLOCK, (size_t)n * sizeof *x);
     }
