@@ -30,7 +30,7 @@ struct engine {
     struct kv_swap *swap;             /* NULL: swapping is off */
     int n_host_blocks[N_BLOCK_KINDS]; /* host blocks of `swap` */
     int max_adapter_rank;
-    struct engine_adapter *adapters; /* [max_adapters] by number - 1; NULL: none was loaded yet */
+    struct engine_adapters *adapters; /* NULL: adapters are off */
     char backend_name[256];
     bool on_host;                /* as of the backend */
     int n_threads;               /* of the backend */
@@ -136,8 +136,13 @@ struct backend_config backend_plan(const struct engine *engine, const struct eng
 enum status sampler_open(struct opening *o, struct err *err);
 void sampler_close(struct engine *engine);
 
-/* adapters.c: frees all adapters. */
+/* adapters.c: makes the registry of adapters, and frees it with all adapters. */
+void engine_adapters_open(struct engine *engine);
 void engine_adapters_close(struct engine *engine);
+/* Gives ranks that were opened again their parts of the loaded adapters. */
+enum status engine_adapters_give(struct engine *engine, struct err *err);
+/* Closes the other ranks, while no other thread gives them an adapter. */
+void engine_close_ranks(struct engine *engine);
 
 /* run.c: lets the backend plan how it runs passes, after the cache is open. */
 enum status plan_passes(struct opening *o, struct err *err);

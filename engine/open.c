@@ -88,15 +88,17 @@ static enum status load_weights(struct opening *o, struct err *err) {
     return STATUS_OK;
 }
 
-/* Makes room for adapters, which are loaded later. */
+/* Makes room for adapters, which are loaded later. The other ranks have made theirs. */
 static enum status open_adapters(struct opening *o, struct err *err) {
     const struct engine_config *config = &o->config;
-    (void)err;
-    o->engine->max_adapter_rank = config->max_adapter_rank;
-    if (config->max_adapters > 0 && !o->again)
+    if (config->max_adapters == 0) return STATUS_OK;
+    if (!o->again) {
+        o->engine->max_adapter_rank = config->max_adapter_rank;
         model_adapters_open(&o->engine->model, config->max_adapters, config->adapter_memory);
-    if (config->max_adapters > 0) model_adapters_attach(&o->engine->model);
-    return STATUS_OK;
+        engine_adapters_open(o->engine);
+    }
+    model_adapters_attach(&o->engine->model);
+    return engine_adapters_give(o->engine, err);
 }
 
 static enum status open_cache(struct opening *o, struct err *err) {
@@ -208,17 +210,16 @@ void engine_free_loaded(struct engine *engine) {
         model_unload(&engine->model);
         backend_close(engine->backend);
     }
-    ranks_close(engine->ranks);
+    engine_close_ranks(engine);
     engine->swap = NULL;
     engine->cache = NULL;
     engine->backend = NULL;
-    engine->ranks = NULL;
 }
 
 void engine_close(struct engine *engine) {
     if (!engine) return;
-    engine_adapters_close(engine);
     engine_free_loaded(engine);
+    engine_adapters_close(engine);
     model_adapters_close(&engine->model);
     engine_free_kept(engine);
     tokenizer_free(engine->tokenizer);

@@ -43,13 +43,12 @@ static enum status check_recurrent(const struct opening *o, struct err *err) {
     return STATUS_OK;
 }
 
-/* Refuses adapters where they are not computed, and ranks that are out of range. */
+/* Refuses adapters where they are not computed, and ranks of matrices that are out of range. */
 static enum status check_adapters(const struct opening *o, struct err *err) {
     const struct engine_config *config = &o->config;
     const char *why = NULL;
     if (config->max_adapters == 0) return STATUS_OK;
     if (config->device == DEVICE_CUDA) why = "{device} cuda: adapters are computed on the CPU only";
-    if (config->ranks > 1) why = "{tensor-parallel-size}: adapters are not divided among ranks";
     if (o->engine->model.config.is_encoder) why = "an encoder: adapters are for decoders";
     if (why)
         return err_set(err, STATUS_USAGE, "lora",

@@ -65,7 +65,7 @@ SUITES = {
     "engine/run.c": ["scheduler_ahead:guesses", "engine_tiny_model", "engine_draft_engine", "engine_families"],
     "engine/open_draft.c": ["engine_draft_engine"],
     "engine/quantise/": ["engine_quantised_type", "kernels_quantise"],
-    "engine/ranks/": ["engine_ranks", "engine_rank_messages", "engine_shard"],
+    "engine/ranks/": ["engine_ranks", "engine_rank_adapters", "engine_rank_messages", "engine_shard"],
     "engine/sampling/": ["engine_sampling", "engine_cuts", "engine_changes", "engine_sampling_same", "engine_host_sampler"],
     "engine/text/template/": ["text_value", "text_string", "text_format", "text_lexer", "text_parser", "text_filters",
                               "text_template"],

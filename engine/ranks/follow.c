@@ -3,6 +3,8 @@
  *     rank 0    settings | compare     | load  ..answers | cache ..answers | pass | pass | .. end
  *     others    settings, hello ---^   | load, answer    | cache, answer   | pass | pass | .. leave
  *
+ * Adapters arrive between passes: an answered action with their shape, then their numbers.
+ *
  * A process above 0 does nothing of its own accord after its hello: it receives an action, performs
  * it on this thread, and receives the next. It opens no port, and does not plan or sample. The
  * arrays of a step stay in the received message, which is kept until the next one is received. */
@@ -52,12 +54,15 @@ enum status ranks_meet(struct peers *peers, const struct ranks_self *self, int64
 
 /* ---- following ------------------------------------------------------------------------------ */
 
+_Static_assert(sizeof(struct message_cache) <= ADAPTER_MESSAGE_BYTES, "fits the first buffer");
+
 struct follower {
     struct peers *peers;
     const struct ranks_plan *plan;
     struct rank_group *group;
     struct rank rank;
-    void *message; /* [capacity] */
+    struct adapter **adapters; /* [max_adapters] by number - 1; NULL: adapters are off */
+    void *message;             /* [capacity] */
     size_t capacity;
 };
 
@@ -69,6 +74,8 @@ static bool follow_load(struct follower *f) {
     struct message_answer out = {0};
     out.err.status =
         rank_load(&f->rank, f->plan, f->group, f->plan->backend.threads, false, &out.err);
+    if (!out.err.status && f->plan->config->max_adapters > 0)
+        f->adapters = mem_calloc((size_t)f->plan->config->max_adapters, sizeof *f->adapters);
     if (!out.err.status) {
         out.weight_bytes = f->rank.model.weight_bytes;
         out.scratch_bytes = rank_scratch(&f->rank);
@@ -98,13 +105,73 @@ static bool follow_touch(struct follower *f) {
     return answer(f, &out);
 }
 
+/* Do all rows have adapters of the model? */
+static bool has_adapters(const struct model *model, const struct step *step) {
+    for (int i = 0; step->adapter && i < step->M; i++)
+        if (step->adapter[i] < 0 || step->adapter[i] > model->adapters.n) return false;
+    return !step->adapter || model->adapters.n > 0;
+}
+
 static bool follow_pass(struct follower *f, size_t bytes) {
+    const struct model *model = &f->rank.model;
     struct step step;
     if (!f->rank.cache || !message_step_unpack(&step, f->message, bytes)) return false;
-    if (step.M > f->rank.model.act.max_rows || step.R > f->rank.model.act.max_logit_rows)
-        return false;
+    if (step.M > model->act.max_rows || step.R > model->act.max_logit_rows) return false;
+    if (!has_adapters(model, &step)) return false;
     rank_run(&f->rank, &step);
     return true;
+}
+
+/* Returns the place of an adapter that a message names, or NULL. */
+static struct adapter **adapter_at(const struct follower *f, int32_t number) {
+    if (!f->adapters || number < 1 || number > f->rank.model.adapters.n) return NULL;
+    return &f->adapters[number - 1];
+}
+
+/* Makes room for an adapter; its numbers follow. */
+static bool follow_adapter(struct follower *f, size_t bytes) {
+    const struct message_adapter *message = f->message;
+    struct message_answer out = {0};
+    struct adapter *adapter;
+    if (!f->adapters || !message_adapter_unpack(&adapter, &f->rank.model, message, bytes))
+        return false;
+    struct adapter **at = adapter_at(f, message->number);
+    assert(at);
+    if (*at) {
+        adapter_free(adapter);
+        return false;
+    }
+    *at = adapter;
+    if (adapter)
+        model_adapter_set(&f->rank.model, message->number, adapter);
+    else
+        err_out_of_memory(&out.err);
+    return answer(f, &out);
+}
+
+static bool follow_numbers(struct follower *f, size_t bytes) {
+    const struct message_numbers *message = f->message;
+    if (bytes < sizeof *message) return false;
+    struct adapter **at = adapter_at(f, message->number);
+    return at && *at && message_numbers_unpack(*at, message, bytes);
+}
+
+/* An adapter that this rank had no memory for is dropped, too. */
+static bool follow_drop(struct follower *f, size_t bytes) {
+    const struct message_drop *message = f->message;
+    if (bytes != sizeof *message) return false;
+    struct adapter **at = adapter_at(f, message->number);
+    if (!at) return false;
+    model_adapter_clear(&f->rank.model, message->number);
+    adapter_free(*at);
+    *at = NULL;
+    return true;
+}
+
+static void free_adapters(struct follower *f) {
+    for (int i = 0; f->adapters && i < f->plan->config->max_adapters; i++)
+        adapter_free(f->adapters[i]);
+    mem_free(f->adapters);
 }
 
 /* Performs the message's action. Returns false if it cannot be performed now. */
@@ -121,6 +188,12 @@ static bool follow(struct follower *f, size_t bytes) {
         return follow_touch(f);
     case MESSAGE_PASS:
         return follow_pass(f, bytes);
+    case MESSAGE_ADAPTER:
+        return follow_adapter(f, bytes);
+    case MESSAGE_NUMBERS:
+        return follow_numbers(f, bytes);
+    case MESSAGE_DROP:
+        return follow_drop(f, bytes);
     default:
         return false;
     }
@@ -144,12 +217,13 @@ enum status ranks_follow(struct peers *peers, const struct ranks_self *self,
     struct follower f = {.peers = peers, .plan = plan};
     assert(peers_rank(peers) > 0);
     f.rank.model.shard = (struct shard){peers_rank(peers), peers_count(peers)};
-    f.capacity = sizeof(struct message_cache);
+    f.capacity = ADAPTER_MESSAGE_BYTES;
     f.message = mem_large(f.capacity);
     f.group = rank_group_processes(peers);
     hello_make(hello, self, peers_local(peers), why);
     peers_send(peers, 0, hello, sizeof *hello);
     enum status status = follow_all(&f, code, err);
+    free_adapters(&f);
     rank_close(&f.rank);
     rank_group_close(f.group);
     mem_large_free(f.message, f.capacity);

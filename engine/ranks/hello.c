@@ -81,6 +81,8 @@ static void add_settings(struct hello *hello, const struct engine_config *c) {
     add_fact(hello, "max-model-len", "%d", c->max_model_len);
     add_fact(hello, "max-num-seqs", "%d", c->max_num_seqs);
     add_fact(hello, "max-num-batched-tokens", "%d", c->max_num_batched_tokens);
+    add_fact(hello, "max-loras", "%d", c->max_adapters);
+    add_fact(hello, "max-lora-rank", "%d", c->max_adapter_rank);
     add_fact(hello, "speculative-config", "%d drafts", c->max_logit_rows - c->max_num_seqs);
 }
 

@@ -1,5 +1,6 @@
 /* Shared by the files of engine/ranks: rank.c does a rank's work; threads.c and processes.c start
- * it in this process and in others; message.c and hello.c make the messages of processes. */
+ * it in this process and in others; message.c, adapter_message.c and hello.c make the messages of
+ * processes. */
 #ifndef PENSTOCK_ENGINE_RANKS_INTERNAL_H
 #define PENSTOCK_ENGINE_RANKS_INTERNAL_H
 
@@ -33,6 +34,10 @@ struct ranks_ops {
     void (*cache)(struct ranks *ranks, const struct kv_config *config, size_t step_bytes);
     void (*touch)(struct ranks *ranks);
     void (*pass)(struct ranks *ranks, const struct step *step);
+    enum status (*give)(struct ranks *ranks, int number, struct adapter *const *of_rank,
+                        struct err *err);
+    void (*drop)(struct ranks *ranks, int number);
+    bool copies; /* the ranks have copies of adapters */
     enum status (*end)(struct ranks *ranks, struct err *err);
     bool (*failed)(const struct ranks *ranks, struct err *err); /* NULL: none can be lost */
     void (*memory)(const struct ranks *ranks, int64_t *weights, int64_t *scratch);
@@ -54,9 +59,18 @@ struct rank_group *rank_group_processes(struct peers *peers);
 /* ---- message.c: actions as bytes ------------------------------------------------------------ */
 
 /* The actions of rank 0, and the first word of their messages. */
-enum message_kind { MESSAGE_LOAD = 1, MESSAGE_CACHE, MESSAGE_TOUCH, MESSAGE_PASS, N_MESSAGE_KINDS };
+enum message_kind {
+    MESSAGE_LOAD = 1,
+    MESSAGE_CACHE,
+    MESSAGE_TOUCH,
+    MESSAGE_PASS,
+    MESSAGE_ADAPTER,
+    MESSAGE_NUMBERS,
+    MESSAGE_DROP,
+    N_MESSAGE_KINDS
+};
 
-/* The answer to MESSAGE_LOAD, MESSAGE_CACHE and MESSAGE_TOUCH. */
+/* The answer to MESSAGE_LOAD, MESSAGE_CACHE, MESSAGE_TOUCH and MESSAGE_ADAPTER. */
 struct message_answer {
     int64_t weight_bytes, scratch_bytes;
     struct err err; /* its status is STATUS_OK, or the action has failed */
@@ -87,6 +101,54 @@ size_t message_step_pack(int32_t *out, size_t capacity, const struct step *step,
 /* Makes a step whose arrays are in the message, which must outlive it. Returns false if the bytes
  * are not a message of message_step_pack. */
 bool message_step_unpack(struct step *out, const int32_t *message, size_t bytes);
+
+/* ---- adapter_message.c: adapters as bytes ---------------------------------------------------- */
+
+/* The most bytes of a message of an adapter: a pass waits for at most one to each rank. */
+enum { ADAPTER_MESSAGE_BYTES = 1 << 20 };
+
+/* Part of an adapter; a and b are places in its numbers. */
+struct message_part {
+    int32_t layer, role, rank;
+    float scale;
+    int64_t a, b;
+};
+
+/* MESSAGE_ADAPTER: a rank's part of an adapter, whose numbers follow in other messages. */
+struct message_adapter {
+    int32_t kind, number, rank, n;
+    int64_t floats;
+    struct message_part part[]; /* [n] */
+};
+
+/* MESSAGE_NUMBERS: the numbers [first, first + as many as there are) of that adapter. */
+struct message_numbers {
+    int32_t kind, number;
+    int64_t first;
+    float numbers[];
+};
+enum { MOST_NUMBERS = (ADAPTER_MESSAGE_BYTES - sizeof(struct message_numbers)) / sizeof(float) };
+
+/* MESSAGE_DROP: no pass uses that adapter any more. */
+struct message_drop {
+    int32_t kind, number;
+};
+
+/* Writes an adapter to out[ADAPTER_MESSAGE_BYTES], without its numbers. Returns the bytes. */
+size_t message_adapter_pack(struct message_adapter *out, int number, const struct adapter *adapter);
+
+/* Makes an adapter for the model, whose numbers are 0. Returns false if the bytes are not such a
+ * message for this model. Sets *out to NULL if memory is short. */
+bool message_adapter_unpack(struct adapter **out, const struct model *model,
+                            const struct message_adapter *message, size_t bytes);
+
+/* Writes the numbers from `first` on. Returns the bytes; *n is the count of numbers. */
+size_t message_numbers_pack(struct message_numbers *out, int number, const struct adapter *adapter,
+                            int64_t first, int64_t *n);
+
+/* Copies numbers to their place. Returns false if that is outside of the adapter. */
+bool message_numbers_unpack(struct adapter *adapter, const struct message_numbers *message,
+                            size_t bytes);
 
 /* ---- hello.c: comparing processes ----------------------------------------------------------- */
 

@@ -4,8 +4,8 @@
  *     [token: M][position: M][slot: M][row_start: S + 1] .. the arrays in the order of the table
  *
  * `arrays` has a bit for each array that the message has. Block tables are cut to the blocks that
- * rows see, the same number for all sequences. Samples are not sent: only rank 0 samples. Nor are
- * adapters and states: ranks do not share models with these. */
+ * rows see, the same number for all sequences. Samples are not sent: only rank 0 samples. States
+ * are not sent: ranks do not share models with these. */
 #include <assert.h>
 #include <string.h>
 
@@ -33,6 +33,7 @@ static const struct {
     {offsetof(struct step, window_copy_from), PER_COPY},
     {offsetof(struct step, window_copy_to), PER_COPY},
     {offsetof(struct step, window_table), PER_BLOCK},
+    {offsetof(struct step, adapter), PER_ROW},
 };
 enum { N_ARRAYS = sizeof arrays / sizeof *arrays };
 

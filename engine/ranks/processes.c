@@ -9,20 +9,36 @@
  *           returns, so the arrays of a step are free at once.
  * Answers   Loading and making a cache are answered, because they can fail. A pass is not: it
  *           cannot fail, and its last all_reduce needs all ranks.
+ * Adapters  Another thread gives adapters while the engine's thread runs passes. Each sends only
+ *           while it has the turn, in the order of asking. A pass has it until ranks_end, and an
+ *           adapter for one message to each rank, so a pass waits for little. A dropped adapter is
+ *           noted, and the next sender tells the other ranks, so dropping never waits.
  * Failure   If a rank is lost, gather returns false from then on, the pass ends with undefined
  *           numbers, and ranks_failed reports it before they are used. */
 #include <assert.h>
+#include <pthread.h>
 
 #include "engine/ranks/internal.h"
+
+/* The turns of the threads that send. */
+struct turns {
+    pthread_mutex_t mutex; /* guards all fields */
+    pthread_cond_t changed;
+    unsigned next, now;      /* the next number to give out; the number that may send */
+    int n_dropped, *dropped; /* [max_adapters] numbers of which the other ranks do not know */
+};
 
 struct process_ranks {
     struct ranks head;
     struct peers *peers;
+    struct turns turns;
+    void *adapter; /* [ADAPTER_MESSAGE_BYTES] a message; NULL: adapters are off */
     int32_t *step; /* [step_bytes] */
     size_t step_bytes;
     int block_size;
     bool is_too_large; /* the message of a step; no cache was made */
     bool expects_answers;
+    bool is_in_pass;                     /* the engine's thread has the turn */
     int64_t weight_bytes, scratch_bytes; /* of the other ranks */
 };
 
@@ -63,6 +79,100 @@ struct rank_group *rank_group_processes(struct peers *peers) {
     return &group->head;
 }
 
+/* ---- turns ---------------------------------------------------------------------------------- */
+
+static void begin_turn(struct turns *turns) {
+    pthread_mutex_lock(&turns->mutex);
+    const unsigned mine = turns->next++;
+    while (turns->now != mine) pthread_cond_wait(&turns->changed, &turns->mutex);
+    pthread_mutex_unlock(&turns->mutex);
+}
+
+static void end_turn(struct turns *turns) {
+    pthread_mutex_lock(&turns->mutex);
+    assert(turns->now != turns->next);
+    turns->now++;
+    pthread_cond_broadcast(&turns->changed);
+    pthread_mutex_unlock(&turns->mutex);
+}
+
+/* ---- adapters ------------------------------------------------------------------------------- */
+
+static void drop_adapter(struct ranks *ranks, int number) {
+    struct turns *turns = &processes_of(ranks)->turns;
+    pthread_mutex_lock(&turns->mutex);
+    turns->dropped[turns->n_dropped++] = number;
+    pthread_mutex_unlock(&turns->mutex);
+}
+
+/* Sends the dropped numbers. Call it with the turn, before anything that may use them again. */
+static void send_drops(struct process_ranks *all) {
+    struct message_drop drop = {MESSAGE_DROP, 0};
+    for (;;) {
+        pthread_mutex_lock(&all->turns.mutex);
+        const bool has_one = all->turns.n_dropped > 0;
+        if (has_one) drop.number = all->turns.dropped[--all->turns.n_dropped];
+        pthread_mutex_unlock(&all->turns.mutex);
+        if (!has_one) return;
+        peers_send_all(all->peers, &drop, sizeof drop);
+    }
+}
+
+/* Receives the answers of all ranks, and sets `err` to the first failure. */
+static enum status take_answers(struct process_ranks *all, struct err *err) {
+    enum status status = STATUS_OK;
+    struct message_answer answer;
+    size_t bytes;
+    for (int r = 1; r < all->head.n; r++) {
+        if (!peers_receive(all->peers, r, &answer, sizeof answer, &bytes)) return STATUS_OK;
+        assert(bytes == sizeof answer);
+        all->weight_bytes += answer.weight_bytes;
+        all->scratch_bytes += answer.scratch_bytes;
+        if (!answer.err.status || status) continue;
+        status =
+            err_set(err, answer.err.status, answer.err.param, "rank %d: %s", r, answer.err.message);
+    }
+    return status;
+}
+
+static enum status send_parts(struct process_ranks *all, int number, struct adapter *const *of_rank,
+                              struct err *err) {
+    begin_turn(&all->turns);
+    send_drops(all);
+    for (int r = 1; r < all->head.n; r++)
+        peers_send(all->peers, r, all->adapter,
+                   message_adapter_pack(all->adapter, number, of_rank[r]));
+    enum status status = take_answers(all, err);
+    if (!status && peers_lost(all->peers, err)) status = STATUS_SERVER_ERROR;
+    end_turn(&all->turns);
+    return status;
+}
+
+/* Sends each rank its numbers, a message to each in a turn. All ranks have as many. */
+static void send_numbers(struct process_ranks *all, int number, struct adapter *const *of_rank) {
+    const int64_t floats = of_rank[1]->bytes / (int64_t)sizeof(float);
+    for (int64_t first = 0, n = 0; first < floats; first += n) {
+        begin_turn(&all->turns);
+        for (int r = 1; r < all->head.n; r++) {
+            assert(of_rank[r]->bytes == of_rank[1]->bytes);
+            peers_send(all->peers, r, all->adapter,
+                       message_numbers_pack(all->adapter, number, of_rank[r], first, &n));
+        }
+        end_turn(&all->turns);
+    }
+}
+
+static enum status give_adapter(struct ranks *ranks, int number, struct adapter *const *of_rank,
+                                struct err *err) {
+    struct process_ranks *all = processes_of(ranks);
+    assert(all->adapter);
+    enum status status = send_parts(all, number, of_rank, err);
+    if (!status) send_numbers(all, number, of_rank);
+    if (!status && peers_lost(all->peers, err)) status = STATUS_SERVER_ERROR;
+    if (status) drop_adapter(ranks, number);
+    return status;
+}
+
 /* ---- actions -------------------------------------------------------------------------------- */
 
 /* A message of one word. */
@@ -71,8 +181,15 @@ static void send_kind(struct ranks *ranks, enum message_kind kind) {
     processes_of(ranks)->expects_answers = peers_send_all(processes_of(ranks)->peers, &word, 4);
 }
 
+/* Each process has made its own plan of the same settings. */
 static void send_load(struct ranks *ranks, const struct ranks_plan *plan) {
-    (void)plan; /* each process has made its own of the same settings */
+    struct process_ranks *all = processes_of(ranks);
+    const size_t n = (size_t)plan->config->max_adapters;
+    assert(!all->adapter);
+    if (n > 0) {
+        all->adapter = mem_large(ADAPTER_MESSAGE_BYTES);
+        all->turns.dropped = mem_calloc(n, sizeof *all->turns.dropped);
+    }
     send_kind(ranks, MESSAGE_LOAD);
 }
 
@@ -96,7 +213,10 @@ static void send_touch(struct ranks *ranks) {
 
 static void send_pass(struct ranks *ranks, const struct step *step) {
     struct process_ranks *all = processes_of(ranks);
+    begin_turn(&all->turns);
     assert(all->step && !all->expects_answers);
+    send_drops(all);
+    all->is_in_pass = true;
     peers_send_all(all->peers, all->step,
                    message_step_pack(all->step, all->step_bytes, step, all->block_size));
 }
@@ -105,26 +225,11 @@ static bool is_lost(const struct ranks *ranks, struct err *err) {
     return peers_lost(((const struct process_ranks *)ranks)->peers, err);
 }
 
-/* Receives the answers of all ranks, and sets `err` to the first failure. */
-static enum status take_answers(struct process_ranks *all, struct err *err) {
-    enum status status = STATUS_OK;
-    struct message_answer answer;
-    size_t bytes;
-    for (int r = 1; r < all->head.n; r++) {
-        if (!peers_receive(all->peers, r, &answer, sizeof answer, &bytes)) return STATUS_OK;
-        assert(bytes == sizeof answer);
-        all->weight_bytes += answer.weight_bytes;
-        all->scratch_bytes += answer.scratch_bytes;
-        if (!answer.err.status || status) continue;
-        status =
-            err_set(err, answer.err.status, answer.err.param, "rank %d: %s", r, answer.err.message);
-    }
-    return status;
-}
-
 static enum status end_action(struct ranks *ranks, struct err *err) {
     struct process_ranks *all = processes_of(ranks);
     enum status status = STATUS_OK;
+    if (all->is_in_pass) end_turn(&all->turns);
+    all->is_in_pass = false;
     if (all->is_too_large)
         return err_set(err, STATUS_USAGE, "max-num-seqs",
                        "the block tables of {max-num-seqs} sequences of {max-model-len} tokens are "
@@ -146,6 +251,10 @@ static void add_memory(const struct ranks *ranks, int64_t *weights, int64_t *scr
 static void close_processes(struct ranks *ranks) {
     struct process_ranks *all = processes_of(ranks);
     if (all->step) mem_large_free(all->step, all->step_bytes);
+    if (all->adapter) mem_large_free(all->adapter, ADAPTER_MESSAGE_BYTES);
+    mem_free(all->turns.dropped);
+    pthread_cond_destroy(&all->turns.changed);
+    pthread_mutex_destroy(&all->turns.mutex);
     rank_group_close(ranks->group);
     mem_free(all);
 }
@@ -156,6 +265,9 @@ static const struct ranks_ops process_ops = {
     .cache = send_cache,
     .touch = send_touch,
     .pass = send_pass,
+    .give = give_adapter,
+    .drop = drop_adapter,
+    .copies = true,
     .end = end_action,
     .failed = is_lost,
     .memory = add_memory,
@@ -167,6 +279,8 @@ enum status process_ranks_open(struct ranks **out, struct peers *peers, struct e
     struct process_ranks *all = mem_calloc(1, sizeof *all);
     all->head = (struct ranks){&process_ops, peers_count(peers), rank_group_processes(peers)};
     all->peers = peers;
+    pthread_mutex_init(&all->turns.mutex, NULL);
+    pthread_cond_init(&all->turns.changed, NULL);
     *out = &all->head;
     return STATUS_OK;
 }

@@ -16,7 +16,11 @@ enum status rank_load(struct rank *rank, const struct ranks_plan *plan, struct r
         (on_cuda ? backend_cuda_open : backend_cpu_open)(&model->backend, &wanted, err);
     if (status) return status;
     model->config = *plan->model;
-    return model_load(model, plan->weights, plan->config, err);
+    status = model_load(model, plan->weights, plan->config, err);
+    if (status || plan->config->max_adapters == 0) return status;
+    model_adapters_open(model, plan->config->max_adapters, INT64_MAX); /* rank 0 counts the bytes */
+    model_adapters_attach(model);
+    return STATUS_OK;
 }
 
 enum status rank_make_cache(struct rank *rank, const struct kv_config *config, struct err *err) {
@@ -32,6 +36,7 @@ void rank_touch_cache(struct rank *rank) {
 
 void rank_run(struct rank *rank, const struct step *step) {
     assert(rank->cache && step->M > 0);
+    model_adapters_begin(&rank->model, step);
     program_run(rank->model.backend, &rank->model.program, step, rank->cache);
 }
 
@@ -40,6 +45,7 @@ void rank_close(struct rank *rank) {
     if (!b) return;
     if (rank->cache) b->cache->kv_free(b, rank->cache);
     model_unload(&rank->model);
+    model_adapters_close(&rank->model);
     backend_close(b);
     rank->cache = NULL;
     rank->model.backend = NULL;

@@ -58,6 +58,21 @@ void ranks_begin_pass(struct ranks *ranks, const struct step *step) {
     if (ranks) ranks->ops->pass(ranks, step);
 }
 
+enum status ranks_give_adapter(struct ranks *ranks, int number, struct adapter *const *of_rank,
+                               struct err *err) {
+    assert(number > 0);
+    return ranks ? ranks->ops->give(ranks, number, of_rank, err) : STATUS_OK;
+}
+
+void ranks_drop_adapter(struct ranks *ranks, int number) {
+    assert(number > 0);
+    if (ranks) ranks->ops->drop(ranks, number);
+}
+
+bool ranks_have_copies(const struct ranks *ranks) {
+    return ranks && ranks->ops->copies;
+}
+
 enum status ranks_end(struct ranks *ranks, struct err *err) {
     return ranks ? ranks->ops->end(ranks, err) : STATUS_OK;
 }

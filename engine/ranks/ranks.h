@@ -51,6 +51,18 @@ void ranks_begin_cache(struct ranks *ranks, const struct kv_config *config, int 
 void ranks_begin_touch(struct ranks *ranks);
 void ranks_begin_pass(struct ranks *ranks, const struct step *step);
 
+/* Makes of_rank[r] the adapter of that number on each other rank r; of_rank[ranks] is read until
+ * ranks_drop_adapter, unless the ranks have copies. No pass that is running may have rows with it.
+ * Fails if a rank lacks memory or is lost, and then no rank has it. Loading and dropping are for
+ * one thread at a time, which may be another than the engine's, while passes run. With NULL they do
+ * nothing. */
+enum status ranks_give_adapter(struct ranks *ranks, int number, struct adapter *const *of_rank,
+                               struct err *err);
+void ranks_drop_adapter(struct ranks *ranks, int number);
+
+/* Do the other ranks keep copies of adapters: are they processes? */
+bool ranks_have_copies(const struct ranks *ranks);
+
 /* Waits for the action on all other ranks. Returns the failure of the lowest failed rank. A pass
  * does not fail: a lost rank is reported by ranks_failed. */
 enum status ranks_end(struct ranks *ranks, struct err *err);

@@ -119,6 +119,20 @@ static void post_pass(struct ranks *ranks, const struct step *step) {
     post(threads_of(ranks), run_pass);
 }
 
+/* A rank's thread reads only the entries of its rows, which have other numbers. */
+static enum status give_adapter(struct ranks *ranks, int number, struct adapter *const *of_rank,
+                                struct err *err) {
+    (void)err;
+    for (int r = 1; r < ranks->n; r++)
+        model_adapter_set(&threads_of(ranks)->others[r - 1].rank.model, number, of_rank[r]);
+    return STATUS_OK;
+}
+
+static void drop_adapter(struct ranks *ranks, int number) {
+    for (int r = 1; r < ranks->n; r++)
+        model_adapter_clear(&threads_of(ranks)->others[r - 1].rank.model, number);
+}
+
 static enum status end_job(struct ranks *ranks, struct err *err) {
     struct thread_ranks *all = threads_of(ranks);
     pthread_mutex_lock(&all->mutex);
@@ -158,6 +172,8 @@ static const struct ranks_ops thread_ops = {
     .cache = post_cache,
     .touch = post_touch,
     .pass = post_pass,
+    .give = give_adapter,
+    .drop = drop_adapter,
     .end = end_job,
     .memory = add_memory,
 };

@@ -185,6 +185,69 @@ def test_three_processes_give_the_bytes_of_three_threads(ranks):
     check_same(ranks, 3, MODEL, flags, 80 if LONG_FORM else 8)
 
 
+# ---- adapters ----------------------------------------------------------------------------------------------------------
+
+ADAPTED = str(ROOT / "tests/vectors/folders/qwen2")
+ADAPTERS = ROOT / "tests/vectors/adapters"
+RUNTIME = ["--enable-runtime-lora", "--lora-dir", str(ADAPTERS), "--admin-key", "admin", "--max-loras", "3", "--max-lora-rank", "64"]
+
+
+def of_models(names, n):
+    """Requests of these models in turn."""
+    return [{"model": names[i % len(names)], "prompt": [(7 * i + k) % 250 for k in range(1 + 5 * i % 50)], "max_tokens": 12,
+             "temperature": 0.7 * (i % 2), "seed": i, "ignore_eos": True, "return_token_ids": True, "logprobs": 2} for i in range(n)]
+
+
+def change_adapter(server, what, **body):
+    answered = server.post(f"/v1/{what}_lora_adapter", body, headers={"Authorization": "Bearer admin"})
+    assert answered.status_code == 200, answered.text
+
+
+def adapted_answers(server, answer_all):
+    """Answers before and after adapters change at run time, while others are asked."""
+    found = [answer_all(of_models([NAME, "eight"], 16))]
+    change_adapter(server, "load", lora_name="one", lora_path="qwen2-1")
+    change_adapter(server, "load", lora_name="wide", lora_path="qwen2-64.gguf")
+    found.append(answer_all(of_models([NAME, "eight", "one", "wide"], 24)))
+    change_adapter(server, "unload", lora_name="one")
+    change_adapter(server, "load", lora_name="eight", lora_path="qwen2-1", load_inplace=True)
+    found.append(answer_all(of_models(["eight", "wide", NAME], 18)))
+    return found
+
+
+def test_adapters_give_the_bytes_of_two_threads(ranks):
+    """Rank 0 alone reads the files. Number 2 is given to another adapter while requests run."""
+    flags = [*COMMON, "--dtype", "float32", "--lora", f"eight={ADAPTERS / 'qwen2-8'}", *RUNTIME]
+    far = ranks(2, *flags, model=ADAPTED)
+
+    def all_of(asked):
+        with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
+            return list(pool.map(lambda body: answer(far, body), asked))
+
+    got = adapted_answers(far, all_of)
+    far.end()
+    near = Server("--tensor-parallel-size", "2", "--threads", "2", *flags, model=ADAPTED).wait_until_ready()
+    try:
+        expected = adapted_answers(near, lambda asked: [answer(near, body) for body in asked])
+    finally:
+        near.stop()
+    assert got == expected
+    assert got[1][1] != got[1][2] != got[1][3]
+
+
+def test_an_adapter_loads_while_streams_run(ranks):
+    """Each load and each drop passes between two steps. The streams' bytes do not change."""
+    flags = [*COMMON, "--dtype", "float32", "--lora", f"eight={ADAPTERS / 'qwen2-8'}", *RUNTIME]
+    server = ranks(2, *flags, model=ADAPTED)
+    body = {"model": "eight", "prompt": [1, 2, 3], "max_tokens": 80, "ignore_eos": True, "return_token_ids": True, "temperature": 0}
+    alone = answer(server, body)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        streams = [pool.submit(answer, server, body) for _ in range(12)]
+        for i in range(8):
+            change_adapter(server, "load", lora_name="one", lora_path=["qwen2-1", "qwen2-64"][i % 2], load_inplace=True)
+        assert all(one.result() == alone for one in streams)
+
+
 # ---- lost ranks --------------------------------------------------------------------------------------------------------
 
 STREAM = {"model": NAME, "prompt": "hello the", "max_tokens": 200, "ignore_eos": True, "stream": True}
@@ -278,6 +341,7 @@ def changed(path, folder, at):
 
 
 TWO = ["--tensor-parallel-size", "2"]
+LORA = ["--lora", "a=/nowhere"]
 
 
 @pytest.mark.parametrize("first, second, words", [
@@ -285,7 +349,7 @@ TWO = ["--tensor-parallel-size", "2"]
     ([*TWO, "--block-size", "8"], TWO, "--block-size is 16 on rank 1"),
     (["--tensor-parallel-size", "4"], ["--tensor-parallel-size", "4"], "mpirun started 2 processes, and --tensor-parallel-size is 4"),
     ([], [], "mpirun started 2 processes, and --tensor-parallel-size is 1"),
-    ([*TWO, "--lora", "a=/nowhere"], [*TWO, "--lora", "a=/nowhere"], "adapters are not divided among ranks"),
+    ([*TWO, "--max-loras", "2", *LORA], [*TWO, "--max-loras", "3", *LORA], "--max-loras is 3 on rank 1"),
     ([*TWO, "--prefix-store", "/tmp"], [*TWO, "--prefix-store", "/tmp"], "--prefix-store keeps the prefix cache on the CPU, and the cache is divided between several ranks"),
 ])
 def test_other_options_are_refused_by_name(even_model, first, second, words):

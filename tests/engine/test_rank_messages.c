@@ -98,10 +98,12 @@ START_TEST(a_step_without_logits_and_copies_arrives) {
     example_make(&e, false);
     e.step.R = e.step.n_hidden = e.step.n_copies = 0;
     e.step.type = e.token;
+    e.step.adapter = e.position;
     const size_t bytes = message_step_pack(message, sizeof message, &e.step, BLOCK);
     ck_assert(message_step_unpack(&got, message, bytes));
     ck_assert(got.R == 0 && got.n_copies == 0 && got.type);
     check_equal(got.type, e.token, ROWS);
+    check_equal(got.adapter, e.position, ROWS);
 }
 END_TEST
 
