@@ -92,6 +92,7 @@ COMPLETIONS = {
             {"type": "tag", "begin": "[", "content": {"type": "const_string", "value": "q"}, "end": "]"}]}]},
     **{f"style {name}": completion(structural_tag=style(name), max_tokens=24)
        for name in ("json", "qwen_xml", "glm_xml", "seed_xml", "minimax_xml", "param_xml", "deepseek_xml", "xtml", "elements", "gemma",
+         "step_xml", "solar", "hunyuan3_xml", "hunyuan4_xml", "atem_xml", "functiongemma",
          "python")},
     "older tag": completion(max_tokens=24, structural_tag={"triggers": ["<f"],
                                         "structures": [{"begin": "<f>", "schema": SCHEMA, "end": "</f>"}]}),

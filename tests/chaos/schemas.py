@@ -51,6 +51,7 @@ HOLDERS = {  # the field that holds the schema; the first is drawn most
     "of a chat": lambda s: ("/v1/chat/completions", chat(max_tokens=3,
                                         response_format={"type": "json_schema", "json_schema": {"schema": s}})),
     **{f"style {name}": styled(name) for name in ("json", "qwen_xml", "glm_xml", "seed_xml", "minimax_xml", "param_xml", "deepseek_xml", "xtml", "elements", "gemma",
+         "step_xml", "solar", "hunyuan3_xml", "hunyuan4_xml", "atem_xml", "functiongemma",
          "python", "unknown")},
     "in a tag": lambda s: complete(structural_tag=tag({"type": "tag", "begin": "<",
                                         "content": {"type": "json_schema", "json_schema": s}, "end": ">"})),

@@ -131,6 +131,14 @@ static const struct example tags[] = {
     {TAG("{\"type\":\"json_schema\",\"style\":\"qwen_xml\",\"texts\":[\"s\"],\"json_schema\":{"
          "\"properties\":{\"s\":{\"type\":\"string\"}},\"required\":[\"s\"]}}"),
      {"+" P("s", "a <parameter=s>"), "-" P("s", "a</parameter>b")}},
+    /* Python's words, for a value that may have the type and cannot be a text */
+    {TAG("{\"type\":\"json_schema\",\"style\":\"qwen_xml\",\"json_schema\":{\"properties\":{"
+         "\"b\":{\"type\":\"boolean\",\"title\":\"B\"},\"z\":{\"anyOf\":[{\"type\":\"integer\"},{"
+         "\"type\":\"null\"}]},\"t\":{\"type\":[\"boolean\",\"string\"]},\"c\":{\"const\":true},"
+         "\"l\":{\"type\":\"array\"}}}}"),
+     {"+" P("b", "True") P("z", "None"), "+" P("b", "false") P("z", "null"), "-" P("b", "TRUE"),
+      "+" P("z", "3"), "-" P("z", "True"), "-" P("b", "None"), "-" P("t", "True"),
+      "-" P("c", "True"), "-" P("l", "[True]")}},
     {ARGUMENTS("glm_xml", "[\"s\",\"k\"]"),
      {"+<arg_key>n</arg_key>\n<arg_value>3</arg_value>\n<arg_key>s</arg_key>\n<arg_value>a"
       "</arg_value>\n",
@@ -170,6 +178,32 @@ static const struct example tags[] = {
     {TAG("{\"type\":\"json_schema\",\"style\":\"gemma\",\"texts\":[],\"json_schema\":{"
          "\"properties\":{\"o\":{\"type\":\"object\"}}}}"),
      {"+o:{k:<|\"|>v<|\"|>,l:[1,{}]}", "-o:{\"k\":1}"}},
+    {ARGUMENTS("functiongemma", "[]"),
+     {"+n:3,s:<escape>a'\"<escape>", "+n:3,s:<escape>a<escape>,f:[true,null],k:<escape>y<escape>",
+      "-n:3,s:a", "-n:3,s:<|\"|>a", "-n:3,s:<escape>abcdef",
+      "-n:3,s:<escape>a<escape>,k:<escape>z"}},
+    {TAG("{\"type\":\"json_schema\",\"style\":\"functiongemma\",\"json_schema\":{"
+         "\"properties\":{\"s\":{\"type\":\"string\"}}}}"),
+     {"+s:<escape>a <b> c<escape>", "-s:<escape>a<escape>b", "~s:<escape>a<|"}},
+    {ARGUMENTS("step_xml", "[\"s\",\"k\"]"),
+     {"+<steptml:parameter name=\"n\">3</steptml:parameter>\n<steptml:parameter name=\"s\">a<b"
+      "</steptml:parameter>",
+      "-<steptml:parameter name=\"s\"", "-<steptml:parameter name=\"n\">\"3"}},
+    {ARGUMENTS("solar", "[\"s\",\"k\"]"),
+     {"+<|tool_arg:start|>n<|tool_arg:value|>3<|tool_arg:end|>\n<|tool_arg:start|>s<|tool_arg:"
+      "value|>"
+      "a<|<|tool_arg:end|>\n",
+      "-<|tool_arg:start|>s", "-<|tool_arg:start|>n<|tool_arg:value|>\"3"}},
+    {ARGUMENTS("hunyuan3_xml", "[\"s\",\"k\"]"),
+     {"+<arg_key:opensource>n</arg_key:opensource>\n<arg_value:opensource>3</"
+      "arg_value:opensource>\n"
+      "<arg_key:opensource>s</arg_key:opensource><arg_value:opensource>a</a"
+      "</arg_value:opensource>",
+      "-<arg_key>"}},
+    {ARGUMENTS("hunyuan4_xml", "[\"s\",\"k\"]"),
+     {"+<arg_key:6124c78e>n</arg_key:6124c78e>\n<arg_value:6124c78e>3</arg_value:6124c78e>\n"
+      "<arg_key:6124c78e>s</arg_key:6124c78e><arg_value:6124c78e>a</arg_value:6124c78e>",
+      "-<arg_key:o"}},
     /* here a text might begin with a quote */
     {TAG("{\"type\":\"json_schema\",\"style\":\"seed_xml\",\"texts\":[],\"json_schema\":{"
          "\"properties\":{\"l\":{\"type\":[\"string\",\"null\"]}}}}"),

@@ -60,9 +60,10 @@ static const char *const places[] = {
     "{\"properties\":{\"a\":{\"items\":{%s}}}}",
 };
 
-static const char *const styles[] = {"json",        "qwen_xml",     "glm_xml",  "seed_xml",
-                                     "minimax_xml", "deepseek_xml", "elements", "python",
-                                     "xtml",        "param_xml"};
+static const char *const styles[] = {"json",         "qwen_xml",     "glm_xml",       "seed_xml",
+                                     "minimax_xml",  "deepseek_xml", "elements",      "python",
+                                     "xtml",         "param_xml",    "step_xml",      "solar",
+                                     "hunyuan3_xml", "hunyuan4_xml", "functiongemma", "atem_xml"};
 
 enum {
     N_VALUES = sizeof values / sizeof *values,

@@ -89,8 +89,8 @@ struct builder {
     int depth;                    /* current nesting */
     const char *owner;            /* for messages: the tool whose schema is read; or NULL */
     bool is_python;               /* spell values as Python does, not as JSON does */
-    bool is_gemma;                /* ... as Gemma 4: no quotes around keys, marks around texts */
-    bool has_single_quotes;       /* ... and strings also in single quotes */
+    const char *text_mark;  /* ... as Gemma: no quotes around keys, this around texts; NULL: not */
+    bool has_single_quotes; /* ... and strings also in single quotes */
     struct rule *rules;
     int n_rules, max_rules;
     int json_rules[N_JSON_RULES];

@@ -7,8 +7,14 @@
  *   <param name="zone">UTC</param>\n                           param_xml
  *   <DSML|parameter name="n" string="false">3</DSML|parameter>\n       deepseek_xml
  *   <|open|>argument key="n" type="number"<|sep|>3<|close|>argument<|sep|>    xtml
+ *   <steptml:parameter name="zone">UTC</steptml:parameter>     step_xml
+ *   <atem:parameter name="zone">UTC</atem:parameter>\n         atem_xml
+ *   <|tool_arg:start|>n<|tool_arg:value|>3<|tool_arg:end|>     solar
+ *   <arg_key:opensource>n</arg_key:opensource>                 hunyuan3_xml; like glm_xml
+ *   <arg_key:6124c78e>n</arg_key:6124c78e>                     hunyuan4_xml; like glm_xml
  *   @<more>@<n>3@</n>@</more>, @ is a mark                   elements
  *   zone:<|"|>UTC<|"|>,n:3                    gemma
+ *   zone:<escape>UTC<escape>,n:3              functiongemma
  *   zone="UTC", n=3                           python
  *
  * Parameters are in the schema's order. The text after a parameter depends only on whether a
@@ -27,6 +33,8 @@ struct style {
     const char *json_middle; /* before a value that is not plain text; NULL: `middle` */
     bool is_typed;           /* the value's JSON type follows `middle`; names are escaped */
     bool is_nested;          /* the name and ">" follow `close`; objects and arrays are elements */
+    const char *text_mark;   /* around texts, as in json_spell_gemma */
+    bool has_words;          /* a value may be Python's True, False or None */
 };
 
 #define DSML                                                                                       \
@@ -36,7 +44,7 @@ struct style {
 #define ELEMENT_MARK "]<]minimax[>["
 
 static const struct style styles[] = {
-    {"qwen_xml", "<parameter=", ">\n", "\n</parameter>\n", "", "</parameter>"},
+    {"qwen_xml", "<parameter=", ">\n", "\n</parameter>\n", "", "</parameter>", .has_words = true},
     {"glm_xml", "<arg_key>", "</arg_key>\r<arg_value>", "</arg_value>\r", "", "</arg_value>"},
     {"seed_xml", "<parameter=", ">", "</parameter>\n", "", "</parameter>", .is_python = true},
     {"minimax_xml", "<parameter name=\"", "\">", "</parameter>\r", "", "</parameter>"},
@@ -46,7 +54,17 @@ static const struct style styles[] = {
     {"xtml", "<|open|>argument key=\"", "\" type=\"", "<|close|>argument<|sep|>", "",
      "<|close|>argument<|sep|>", .is_typed = true},
     {"elements", ELEMENT_MARK "<", ">", ELEMENT_MARK "</", "", ELEMENT_MARK, .is_nested = true},
-    {"gemma", "", ":", "", ",", NULL},
+    {"step_xml", "<steptml:parameter name=\"", "\">", "</steptml:parameter>\r", "",
+     "</steptml:parameter>"},
+    {"atem_xml", "<atem:parameter name=\"", "\">", "</atem:parameter>\n", "", "</atem:parameter>"},
+    {"solar", "<|tool_arg:start|>", "<|tool_arg:value|>", "<|tool_arg:end|>\r", "",
+     "<|tool_arg:end|>"},
+    {"hunyuan3_xml", "<arg_key:opensource>", "</arg_key:opensource>\r<arg_value:opensource>",
+     "</arg_value:opensource>\r", "", "</arg_value:opensource>"},
+    {"hunyuan4_xml", "<arg_key:6124c78e>", "</arg_key:6124c78e>\r<arg_value:6124c78e>",
+     "</arg_value:6124c78e>\r", "", "</arg_value:6124c78e>"},
+    {"gemma", "", ":", "", ",", NULL, .text_mark = "<|\"|>"},
+    {"functiongemma", "", ":", "", ",", NULL, .text_mark = "<escape>"},
     {"python", "", "=", "", ", ", NULL, .is_python = true},
 };
 
@@ -153,6 +171,51 @@ static struct expr *typed_value(struct arguments *a, const struct conj *conj) {
         expr_add(all, expr_of(b, EXPR_CAT, expr_text(b, kinds[i].name), expr_text(b, "\"<|sep|>"),
                               is_text ? text_value(a, &one) : conj_call(a->r, &one), NULL));
     }
+    return all;
+}
+
+/* ---- Python's words ------------------------------------------------------------------------- */
+
+static bool has_only(const struct json *schema, const char *const *keywords);
+
+/* The types that a schema names, as a set of TYPE_...; 0 if it says more than types. */
+static unsigned types_only(const struct json *schema) {
+    static const struct {
+        const char *name;
+        unsigned type;
+    } rows[] = {{"null", TYPE_NULL},     {"boolean", TYPE_BOOL}, {"integer", TYPE_NUMBER},
+                {"number", TYPE_NUMBER}, {"array", TYPE_ARRAY},  {"object", TYPE_OBJECT},
+                {"string", TYPE_STRING}};
+    static const char *const keywords[] = {"type", "anyOf", NULL};
+    const struct json *type = json_member(schema, "type"), *any = json_member(schema, "anyOf");
+    unsigned found = 0;
+    if (!json_is(schema, JSON_OBJECT) || !has_only(schema, keywords) || (type && any)) return 0;
+    json_each(branch, any) {
+        unsigned types = types_only(branch);
+        if (!types) return 0;
+        found |= types;
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (json_is_text(type, rows[i].name)) found |= rows[i].type;
+        json_each(one, json_is(type, JSON_ARRAY) ? type : NULL) {
+            if (json_is_text(one, rows[i].name)) found |= rows[i].type;
+        }
+    }
+    return found;
+}
+
+/* A value of a parameter. If its schema names types and says nothing else, and texts are not among
+ * them, it may also be Python's True, False or None. Qwen's templates write these so, but inside of
+ * arrays and objects as JSON. */
+static struct expr *value_or_word(struct arguments *a, const struct json *property,
+                                  struct conj *value) {
+    struct builder *b = a->r->b;
+    struct expr *all = expr_of(b, EXPR_ALT, conj_call(a->r, value), NULL);
+    unsigned types = types_only(property);
+    if (types & TYPE_STRING) return all;
+    if (types & TYPE_BOOL) expr_add(all, expr_text(b, "True"));
+    if (types & TYPE_BOOL) expr_add(all, expr_text(b, "False"));
+    if (types & TYPE_NULL) expr_add(all, expr_text(b, "None"));
     return all;
 }
 
@@ -263,9 +326,10 @@ static struct expr *parameter(struct arguments *a, const struct json *root,
                        expr_text(b, middle), inside, expr_text(b, style->close),
                        expr_text(b, property->name), expr_text(b, ">"), NULL);
     }
-    struct expr *written = style->is_typed ? typed_value(a, &value)
-                           : plain         ? text_value(a, &value)
-                                           : conj_call(a->r, &value);
+    struct expr *written = style->is_typed    ? typed_value(a, &value)
+                           : plain            ? text_value(a, &value)
+                           : style->has_words ? value_or_word(a, property, &value)
+                                              : conj_call(a->r, &value);
     return expr_of(b, EXPR_CAT, expr_text(b, style->open), spelled_name(a, property->name),
                    spelled(b, middle), written, spelled(b, style->close), NULL);
 }
@@ -335,12 +399,12 @@ struct expr *schema_arguments(struct builder *b, const struct json *root, const 
     if (b->status == STATUS_OK) check_root(&a, root);
     if (b->status != STATUS_OK) return &b->spare;
     json_spell_python(b, a.style->is_python, a.style->is_python && takes_single_quotes(&a, root));
-    json_spell_gemma(b, strcmp(style, "gemma") == 0);
+    json_spell_gemma(b, a.style->text_mark);
     struct expr *all = parameters(&a, root);
     conj_define_rules(&r);
     schema_reader_free(&r);
     json_spell_python(b, false, false);
-    json_spell_gemma(b, false);
+    json_spell_gemma(b, NULL);
     b->at_root = b->at = NULL;
     return b->status == STATUS_OK ? all : &b->spare;
 }

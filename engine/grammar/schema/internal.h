@@ -433,10 +433,11 @@ int json_rule(struct builder *b, enum json_rule which);
  * and null, and Python's strings may have single quotes. */
 void json_spell_python(struct builder *b, bool is_python, bool has_single_quotes);
 
-/* The same for Gemma 4's: {n:3,s:<|"|>a<|"|>}. Texts are not escaped. */
-#define GEMMA_QUOTE "<|\"|>"
+/* The same for Gemma's: {n:3,s:<|"|>a<|"|>} with the mark <|"|> around texts, which are not
+ * escaped. NULL: JSON's spelling. The mark begins with "<", is longer than that, and lives as long
+ * as the builder. */
 #define GEMMA_KEY "[a-zA-Z0-9_.-]{1,64}"
-void json_spell_gemma(struct builder *b, bool is_gemma);
+void json_spell_gemma(struct builder *b, const char *mark);
 
 /* The name of a member, with its quotes. */
 struct expr *json_key(struct builder *b, const char *name, size_t n);

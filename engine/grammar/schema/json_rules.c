@@ -17,7 +17,6 @@
     "\\\\u(?:[0-9a-cA-CefEF]" HEX "{3}|[dD][0-7]" HEX "{2}"                                        \
     "|[dD][89abAB]" HEX "{2}\\\\u[dD][c-fC-F]" HEX "{2})"
 #define CHARACTER PLAIN "|\\\\[\"\\\\/bfnrt]|" UNICODE
-#define GEMMA_MARK "<\\|\"\\|>"
 /* A character between single quotes, in Python. */
 #define SINGLE_CHARACTER "[^'\\\\\\x00-\\x1f]|\\\\[\"\\\\/bfnrt]|" UNICODE
 #define INTEGER "-?(?:0|[1-9][0-9]*)"
@@ -52,13 +51,22 @@ static struct expr *any_string(struct builder *b) {
 }
 
 static struct expr *any_member(struct builder *b) {
-    struct expr *key = b->is_gemma ? pattern_own(b, GEMMA_KEY) : any_string(b);
+    struct expr *key = b->text_mark ? pattern_own(b, GEMMA_KEY) : any_string(b);
     return expr_of(b, EXPR_CAT, key, expr_text(b, ":"), space(b), json_call(b, JSON_RULE_ANY),
                    space(b), NULL);
 }
 
 static struct expr *any_element(struct builder *b) {
     return expr_of(b, EXPR_CAT, json_call(b, JSON_RULE_ANY), space(b), NULL);
+}
+
+/* Any text between marks, without "<" and the second byte of a mark. */
+static struct expr *marked_string(struct builder *b) {
+    char inside[24];
+    assert(b->text_mark[0] == '<' && b->text_mark[1]);
+    snprintf(inside, sizeof inside, "(?:[^<]|<+[^<%c])*", b->text_mark[1]);
+    return expr_of(b, EXPR_CAT, expr_text(b, b->text_mark), pattern_own(b, inside),
+                   expr_text(b, b->text_mark), NULL);
 }
 
 static struct expr *rule_body(struct builder *b, enum json_rule which) {
@@ -72,10 +80,9 @@ static struct expr *rule_body(struct builder *b, enum json_rule which) {
                        any_string(b), json_call(b, JSON_RULE_NUMBER), json_word(b, "true"),
                        json_word(b, "false"), json_word(b, "null"), NULL);
     case JSON_RULE_STRING:
-        return pattern_own(b, b->is_gemma ? GEMMA_MARK "(?:[^<]|<+[^<|])*" GEMMA_MARK
-                                          : patterns[which]);
+        return b->text_mark ? marked_string(b) : pattern_own(b, patterns[which]);
     case JSON_RULE_CHARACTER:
-        return pattern_own(b, b->is_gemma ? "[^<]" : patterns[which]);
+        return pattern_own(b, b->text_mark ? "[^<]" : patterns[which]);
     default:
         return pattern_own(b, patterns[which]);
     }
@@ -106,9 +113,10 @@ void json_spell_python(struct builder *b, bool is_python, bool has_single_quotes
     forget_rules(b);
 }
 
-void json_spell_gemma(struct builder *b, bool is_gemma) {
-    if (b->is_gemma == is_gemma) return;
-    b->is_gemma = is_gemma;
+void json_spell_gemma(struct builder *b, const char *mark) {
+    assert(!mark || (mark[0] == '<' && mark[1]));
+    if (b->text_mark == mark) return;
+    b->text_mark = mark;
     forget_rules(b);
 }
 
@@ -194,13 +202,13 @@ static struct expr *plain_quoted(struct builder *b, const char *text, size_t n, 
 }
 
 struct expr *json_key(struct builder *b, const char *name, size_t n) {
-    return b->is_gemma ? expr_bytes(b, name, n) : json_quoted(b, name, n);
+    return b->text_mark ? expr_bytes(b, name, n) : json_quoted(b, name, n);
 }
 
 struct expr *json_quoted(struct builder *b, const char *text, size_t n) {
-    if (b->is_gemma)
-        return expr_of(b, EXPR_CAT, expr_text(b, GEMMA_QUOTE), expr_bytes(b, text, n),
-                       expr_text(b, GEMMA_QUOTE), NULL);
+    if (b->text_mark)
+        return expr_of(b, EXPR_CAT, expr_text(b, b->text_mark), expr_bytes(b, text, n),
+                       expr_text(b, b->text_mark), NULL);
     if (is_plain(text, n)) {
         struct expr *whole = plain_quoted(b, text, n, '"');
         if (!b->has_single_quotes || memchr(text, '\'', n)) return whole;

@@ -226,7 +226,7 @@ static struct expr *other_key(struct object *o, unsigned chosen, const struct co
     struct builder *b = o->r->b;
     struct expr *all = expr_new(b, EXPR_AND), *own = expr_new(b, EXPR_ALT);
     if (all->kind == EXPR_FAILED) return all;
-    if (b->is_gemma) expr_add(all, pattern_own(b, GEMMA_KEY));
+    if (b->text_mark) expr_add(all, pattern_own(b, GEMMA_KEY));
     expr_add(all, pattern_own(b, o->n_patterns ? "(?:" PLAIN_KEY ")*" : "(?:" OTHER_KEY ")*"));
     struct expr *named = conj_names(o->r, names);
     if (named) expr_add(all, named);
@@ -242,7 +242,7 @@ static struct expr *other_key(struct object *o, unsigned chosen, const struct co
     }
     struct expr *inside = all->child && all->child->next ? all : all->child;
     if (b->status != STATUS_OK) return &b->spare;
-    if (b->is_gemma) return inside;
+    if (b->text_mark) return inside;
     return expr_of(b, EXPR_CAT, expr_text(b, "\""), inside, expr_text(b, "\""), NULL);
 }
 

@@ -6,8 +6,8 @@
 #include "engine/grammar/schema/internal.h"
 
 static struct expr *in_quotes(struct builder *b, struct expr *inside) {
-    if (b->is_gemma)
-        return expr_of(b, EXPR_CAT, expr_text(b, GEMMA_QUOTE), inside, expr_text(b, GEMMA_QUOTE),
+    if (b->text_mark)
+        return expr_of(b, EXPR_CAT, expr_text(b, b->text_mark), inside, expr_text(b, b->text_mark),
                        NULL);
     return expr_of(b, EXPR_CAT, expr_text(b, "\""), inside, expr_text(b, "\""), NULL);
 }
@@ -105,7 +105,7 @@ static struct expr *quoted_string(struct schema_reader *r, const struct conj *co
         if (!single) return in_quotes(b, inside);
         return expr_of(b, EXPR_CAT, expr_text(b, "'"), inside, expr_text(b, "'"), NULL);
     }
-    if (b->is_gemma && says_more)
+    if (b->text_mark && says_more)
         return in_quotes(b, expr_add(schema_text(r, conj), pattern_own(b, "[^<]*")));
     struct expr *inside = schema_string_inside(r, conj);
     if (!inside) return json_call(b, single ? JSON_RULE_SINGLE_STRING : JSON_RULE_STRING);

@@ -268,9 +268,11 @@ static struct expr *read_schema(struct tags_reader *r, const struct json *format
                                                   json_member(format, "texts"), mode);
     r->b->owner = NULL;
     if (all) return all;
-    return fail(r, style,
-                "is not a served style: use json, qwen_xml, glm_xml, seed_xml, "
-                "minimax_xml, param_xml, deepseek_xml, xtml, elements, gemma or python");
+    return fail(
+        r, style,
+        "is not a served style: use json, qwen_xml, glm_xml, seed_xml, minimax_xml, "
+        "param_xml, step_xml, hunyuan3_xml, hunyuan4_xml, atem_xml, solar, deepseek_xml, xtml, "
+        "elements, gemma, functiongemma or python");
 }
 
 /* Any text, except texts that contain one of `excludes` or begin with a match of `not_at_start`. */
