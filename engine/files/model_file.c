@@ -209,6 +209,7 @@ static const char *const end_names[] = {
     "<end_of_turn>",
     "<turn|>",
     "<|tool_response>",
+    "<start_function_response>",
     "<|endoftext|>",
     "<|end_of_text|>",
     "<|end_of_msg|>",

@@ -89,7 +89,7 @@ static void set_formats(struct app *app) {
     size_t length = 0;
     const char *source = chat ? chat_template_source(chat, &length) : "";
     app->limits.tool_format = tool_format_find(tool);
-    app->limits.reasoning_format = reasoning_format_find(reasoning);
+    app->limits.reasoning_format = reasoning_format_named(reasoning, source, length);
     if (strcmp(reasoning, "auto") == 0)
         app->limits.reasoning_format = reasoning_format_of_template(source, length);
     const struct tool_probe probe = probe_of(app, chat);

@@ -33,6 +33,17 @@
 #define KIMI(word) "<|tool_" word "|>"
 #define XTML(tag) "<|open|>" tag "<|sep|>"
 #define XTML_END(tag) "<|close|>" tag "<|sep|>"
+#define STEP(word) "<\xEF\xBD\x9Ctool_" word "\xEF\xBD\x9C>"
+/* HunYuan 3 and 4: the placeholder of the pairs, the word in each marker, and the text after the
+ * name. */
+#define HUNYUAN(pairs, word, behind_name)                                                          \
+    "<tool_calls" word ">" OPTIONAL_BREAK,                                                         \
+        "<tool_call" word ">%n" behind_name OPTIONAL_BREAK pairs "/tool_call" word ">",            \
+        OPTIONAL_BREAK, OPTIONAL_BREAK "</tool_calls" word ">"
+#define COHERE_CALLS                                                                               \
+    "<|START_ACTION|>" OPTIONAL_BREAK "[" OPTIONAL_BREAK,                                          \
+        FOUR_BLANKS "{\"tool_call_id\": \"%i\", \"tool_name\": \"%n\", \"parameters\": %a}",       \
+        "," OPTIONAL_BREAK, OPTIONAL_BREAK "]" OPTIONAL_BREAK "<|END_ACTION|>"
 #define BETWEEN_JSON OPTIONAL_SEMICOLON OPTIONAL_BLANK OPTIONAL_BREAK
 
 static const struct tool_form kimi_k3_envelope[N_MARKS] = {
@@ -51,8 +62,18 @@ static const struct tool_form hunyuan_envelope[N_MARKS] = {
     [MARK_CLOSE] = {.call = "\n</answer>"},
 };
 
+static const struct tool_form cohere_envelope[N_MARKS] = {
+    [MARK_OPEN] = {.call = "<|START_RESPONSE|>"},
+    [MARK_CLOSE] = {.call = "<|END_RESPONSE|>"},
+};
+
+static const struct tool_form cohere4_envelope[N_MARKS] = {
+    [MARK_OPEN] = {.call = "<|START_TEXT|>"},
+    [MARK_CLOSE] = {.call = "<|END_TEXT|>"},
+};
+
 static const struct tool_format tool_formats[] = {
-    {"openai", {"<|channel|>commentary", "<|call|>"}, .is_harmony = true},
+    {"openai", {"<|channel|>commentary", "<|call|>"}, .parts = &harmony_parts},
     {"kimi_k2",
      {"<|tool_call_argument_begin|>", "<|tool_calls_section_begin|>"},
      .ids = ID_KIMI,
@@ -76,6 +97,23 @@ static const struct tool_format tool_formats[] = {
     {"gemma4",
      {"<|tool_call>", NULL},
      .forms = {{.call = "<|tool_call>call:%n{%g}<tool_call|>", .between = ""}}},
+    {"functiongemma",
+     {"<start_function_call>", NULL},
+     .forms = {{.call = "<start_function_call>call:%n{%f}<end_function_call>", .between = ""}}},
+    {"inkling",
+     {"<|content_invoke_tool_json|>", NULL},
+     .parts = &inkling_parts,
+     .forms = {{.call = "%n<|content_invoke_tool_json|>%j<|end_message|>",
+                .between = "<|message_model|>",
+                .arguments_key = "args"},
+               {.call = "<|content_invoke_tool_json|>%j<|end_message|>",
+                .between = "<|message_model|>",
+                .arguments_key = "args",
+                .is_alternative = true}}},
+    {"muse_glimmer",
+     {"<atem:invoke", NULL},
+     .parts = &muse_parts,
+     .forms = {{.call = " to=%n<|message|>" ATEM_CALL, .between = "<|eom|><|start|>assistant"}}},
     {"deepseek_v4",
      {"tool_calls>", NULL},
      DSML,
@@ -95,6 +133,21 @@ static const struct tool_format tool_formats[] = {
     {"deepseek_v31",
      {CALLS_BEGIN, NULL},
      .forms = {{CALLS_BEGIN, CALL_BEGIN "%n" SEP "%a" CALL_END, OPTIONAL_BREAK, CALLS_END}}},
+    {"step3",
+     {"<steptml:invoke", NULL},
+     .forms = {{STEP("calls_begin") OPTIONAL_BREAK,
+                STEP("call_begin") "function" STEP(
+                    "sep") "<steptml:invoke name=\"%n\">" OPTIONAL_BREAK
+                           "%s/steptml:invoke>" STEP("call_end"),
+                OPTIONAL_BREAK, OPTIONAL_BREAK STEP("calls_end")}}},
+    {"solar_open2",
+     {"<|tool_arg:start|>", NULL},
+     .forms = {{.call = "<|tool_call:start|>%n\n%ocall:end|>", .between = OPTIONAL_BREAK}}},
+    {"dots",
+     {"<dots_function_call>", NULL},
+     .forms = {{"<dots_function_call>" OPTIONAL_BREAK,
+                "<invoke name=\"%n\">" OPTIONAL_BREAK "%m/invoke>", OPTIONAL_BREAK,
+                OPTIONAL_BREAK "</dots_function_call>"}}},
     {"minimax_m3",
      {ELEMENT_MARK, NULL},
      .forms = {{ELEMENT_MARK "<tool_call>\n", ELEMENT_MARK "<invoke name=\"%n\">%e/invoke>", "\n",
@@ -133,13 +186,15 @@ static const struct tool_format tool_formats[] = {
      {"<function=", NULL},
      .forms = {{.call = "<tool_call>\n<function=%n>\n%x/function>\n</tool_call>", .between = "\n"},
                {.call = "<function=%n>\n%x/function>", .between = "\n"}}},
-    {"hy_v3", /* before GLM 4.5, which writes the same pairs */
-     {"<tool_sep>", NULL},
-     "<arg_key>",
-     .forms = {{"<tool_calls>" OPTIONAL_BREAK,
-                "<tool_call>%n<tool_sep>" OPTIONAL_BREAK "%k/tool_call>", OPTIONAL_BREAK,
-                OPTIONAL_BREAK "</tool_calls>"}}},
-    {"glm45 glm47",
+    {"hy_v4", /* both before GLM 4.5, which writes the same pairs */
+     {":6124c78e", NULL},
+     .forms = {{HUNYUAN("%y", ":6124c78e", "")}, {HUNYUAN("%k", "", ""), .is_alternative = true}}},
+    {"hy_v3",
+     {"<tool_sep", NULL},
+     "<arg_key",
+     .forms = {{HUNYUAN("%k", "", "<tool_sep>")},
+               {HUNYUAN("%h", ":opensource", "<tool_sep:opensource>"), .is_alternative = true}}},
+    {"glm45 glm47 poolside_v1 ling3",
      {"<arg_key>", NULL},
      .forms = {{.call = "<tool_call>%n" OPTIONAL_BREAK "%k/tool_call>",
                 .between = OPTIONAL_BREAK}}},
@@ -169,11 +224,15 @@ static const struct tool_format tool_formats[] = {
      {"<|tools_prefix|>", NULL},
      .forms = {{"<|tools_prefix|>" OPTIONAL_BLANK "[", "{\"%n\": %a}", ", ",
                 "]" OPTIONAL_BLANK "<|tools_suffix|>"}}},
-    {"cohere2",
+    {"cohere_command4",
+     {"<|START_TEXT|>", NULL},
+     "<|START_ACTION|>",
+     .envelope = cohere4_envelope,
+     .forms = {{COHERE_CALLS}}},
+    {"cohere2 cohere_command3",
      {"<|START_ACTION|>", NULL},
-     .forms = {{"<|START_ACTION|>" OPTIONAL_BREAK "[" OPTIONAL_BREAK,
-                FOUR_BLANKS "{\"tool_call_id\": \"%i\", \"tool_name\": \"%n\", \"parameters\": %a}",
-                "," OPTIONAL_BREAK, OPTIONAL_BREAK "]" OPTIONAL_BREAK "<|END_ACTION|>"}}},
+     .envelope = cohere_envelope,
+     .forms = {{COHERE_CALLS}}},
     {"longcat",
      {"<longcat_tool_call>", NULL},
      .forms = {{.call =
@@ -223,6 +282,15 @@ static const struct tool_format tool_formats[] = {
      .forms = {{"[", "%n(%p)", ", ", "]", .at_start = true},
                {"<|python_start|>[", "%n(%p)", ", ", "]<|python_end|>", .at_start = true},
                {"<|python_tag|>[", "%n(%p)", ", ", "]", .at_start = true}}},
+    {"xlam",
+     {"make calls in a single JSON array", NULL},
+     .forms = {{"[", "%j", ", ", "]", .arguments_key = "arguments", .at_start = true},
+               {"```json\n[", "%j", ", ", "]\n```", .arguments_key = "arguments", .at_start = true,
+                .is_alternative = true},
+               {"[TOOL_CALLS][", "%j", ", ", "]", .arguments_key = "arguments", .at_start = true,
+                .is_alternative = true},
+               {"<tool_call>[", "%j", ", ", "]</tool_call>", .arguments_key = "arguments",
+                .at_start = true, .is_alternative = true}}},
     {"llama3_json llama4_json",
      {"<|python_tag|>", "dictionary of argument name"},
      .forms =
@@ -231,7 +299,9 @@ static const struct tool_format tool_formats[] = {
 };
 
 static const struct reasoning_format reasoning_formats[] = {
-    {"openai_gptoss", "<|channel|>analysis", .is_harmony = true},
+    {"openai_gptoss", "<|channel|>analysis", .parts = &harmony_parts},
+    {"inkling", "<|content_thinking|>", .parts = &inkling_parts},
+    {"muse_glimmer", "to=self<|message|>", .parts = &muse_parts},
     {"kimi_k3", "<|open|>", XTML("think"), XTML_END("think"), .envelope = kimi_k3_envelope},
     {"ernie45", "<response>", "<think>", "</think>", .envelope = ernie45_envelope},
     {"hunyuan_a13b", NULL, "<think>", "</think>", .envelope = hunyuan_envelope}, /* by name */
@@ -241,10 +311,16 @@ static const struct reasoning_format reasoning_formats[] = {
      "Here is my thought process:", "Here is my thought process:", "Here is my response:"},
     {"gemma4", "<|channel>", "<|channel>thought\n", "<channel|>"},
     {"apertus", "<|inner_prefix|>", "<|inner_prefix|>", "<|inner_suffix|>"},
-    {"cohere2", "<|START_THINKING|>", "<|START_THINKING|>", "<|END_THINKING|>"},
+    {"cohere_command4", "<|START_TEXT|>", "<|START_THINKING|>", "<|END_THINKING|>",
+     .envelope = cohere4_envelope},
+    {"cohere2 cohere_command3", "<|START_THINKING|>", "<|START_THINKING|>", "<|END_THINKING|>",
+     .envelope = cohere_envelope},
+    {"solar_open2", "<|think:start|>", "<|think:start|>", "<|think:end|>"},
+    {"hy_v3", ":opensource", "<think:opensource>", "</think:opensource>"},
+    {"hy_v4", ":6124c78e", "<think:6124c78e>", "</think:6124c78e>"},
     {"minimax_m3", "<mm:think>", "<mm:think>", "</mm:think>"},
     {"qwen3 deepseek_r1 deepseek_v3 deepseek_v4 glm45 glm47 olmo3 holo2 kimi_k2 mimo minimax_m2 "
-     "nemotron_v3 step3 step3p5 hy_v3",
+     "nemotron_v3 step3 step3p5 hy_v3 hy_v4 poolside_v1 ling3",
      "<think>", "<think>", "</think>"},
 };
 
@@ -269,8 +345,9 @@ const struct tool_format *tool_format_find(const char *name) {
     return NULL;
 }
 
+/* If rows share a name, the last one has the markers of most models. */
 const struct reasoning_format *reasoning_format_find(const char *name) {
-    for (size_t i = 0; i < N_REASONING_FORMATS; i++)
+    for (size_t i = N_REASONING_FORMATS; i-- > 0;)
         if (has_word(reasoning_formats[i].names, name)) return &reasoning_formats[i];
     return NULL;
 }
@@ -294,15 +371,12 @@ const char *reasoning_format_end(const struct reasoning_format *format) {
 
 struct reasoning_marks reasoning_format_marks(const struct reasoning_format *format,
                                               bool must_call) {
-    assert(format->is_harmony || (format->begin && format->end));
+    const struct parts_style *parts = format->parts;
+    assert(parts || (format->begin && format->end));
     const char *open = format->envelope ? format->envelope[MARK_OPEN].call : NULL;
-    if (!format->is_harmony)
-        return (struct reasoning_marks){format->begin, format->end, open, false};
-    return (struct reasoning_marks){"<|channel|>analysis<|message|>", "<|end|>",
-                                    must_call
-                                        ? "<|start|>assistant<|channel|>commentary to=functions."
-                                        : "<|start|>assistant<|channel|>final<|message|>",
-                                    true};
+    if (!parts) return (struct reasoning_marks){format->begin, format->end, open, false};
+    return (struct reasoning_marks){parts->think_open, parts->think_end,
+                                    must_call ? parts->before_call : parts->before_final, true};
 }
 
 static void add_names(struct buf *out, const char *names) {
@@ -339,6 +413,15 @@ const struct tool_format *tool_format_of_template(const char *source, size_t len
     return NULL;
 }
 
+const struct reasoning_format *reasoning_format_named(const char *name, const char *source,
+                                                      size_t length) {
+    for (size_t i = 0; i < N_REASONING_FORMATS; i++) {
+        const struct reasoning_format *format = &reasoning_formats[i];
+        if (has_word(format->names, name) && holds(source, length, format->needle)) return format;
+    }
+    return reasoning_format_find(name);
+}
+
 const struct reasoning_format *reasoning_format_of_template(const char *source, size_t length) {
     for (size_t i = 0; i < N_REASONING_FORMATS; i++)
         if (holds(source, length, reasoning_formats[i].needle)) return &reasoning_formats[i];
@@ -347,28 +430,43 @@ const struct reasoning_format *reasoning_format_of_template(const char *source, 
 
 /* ---- markers -------------------------------------------------------------------------------- */
 
+/* Is the text a part of a marker that a placeholder writes or begins? */
+static bool placeholder_holds(const char *at, const char *text, size_t length) {
+    assert(*at == '%');
+    if (at[1] == 'g') return memmem(GEMMA_TEXT_MARK, strlen(GEMMA_TEXT_MARK), text, length);
+    if (at[1] == 'f')
+        return memmem(FUNCTION_GEMMA_TEXT_MARK, strlen(FUNCTION_GEMMA_TEXT_MARK), text, length);
+    if (!at[1] || !strchr(XML_PLACEHOLDERS, at[1])) return false;
+    const char *begun;
+    struct buf enclosing = {0};
+    size_t consumed = xml_style_consumed(at[1], &begun);
+    buf_add(&enclosing, begun, consumed);
+    buf_puts(&enclosing, at + 2);
+    bool found = memmem(enclosing.data, enclosing.length, text, length);
+    buf_free(&enclosing);
+    return found || xml_style_holds(at[1], text, length);
+}
+
 static bool form_holds(const struct tool_form *form, const char *text, size_t length) {
-    bool has_marks = form->call && strstr(form->call, "%g");
-    const char *const parts[] = {form->open, form->call, form->between, form->close,
-                                 has_marks ? GEMMA_TEXT_MARK : NULL};
-    for (int i = 0; i < 5; i++)
+    const char *const parts[] = {form->open, form->call, form->between, form->close};
+    for (int i = 0; i < 4; i++)
         if (parts[i] && memmem(parts[i], strlen(parts[i]), text, length)) return true;
+    for (const char *at = form->call; at && (at = strchr(at, '%')); at += 1 + (at[1] != 0))
+        if (placeholder_holds(at, text, length)) return true;
     return false;
 }
 
 bool message_has_marker(const struct tool_format *tools, const struct reasoning_format *reasoning,
                         const char *text, size_t length) {
-    static const char markers[] =
-        "<|start|><|channel|><|constrain|><|message|><|end|><|call|><|return|>";
-    bool is_harmony = (tools && tools->is_harmony) || (reasoning && reasoning->is_harmony);
+    const struct parts_style *parts = parts_of(tools, reasoning);
     const struct tool_form *envelope = tools ? tools->envelope : NULL;
     if (length == 0) return false;
     for (int i = 0; envelope && i < N_MARKS; i++)
         if (form_holds(&envelope[i], text, length)) return true;
-    if (is_harmony && memmem(markers, strlen(markers), text, length)) return true;
+    if (parts && memmem(parts->markers, strlen(parts->markers), text, length)) return true;
     for (int i = 0; tools && i < MAX_FORMS; i++)
         if (form_holds(&tools->forms[i], text, length)) return true;
-    if (!reasoning || reasoning->is_harmony) return false;
+    if (!reasoning || reasoning->parts) return false;
     for (int i = 0; reasoning->envelope && i < N_MARKS; i++)
         if (form_holds(&reasoning->envelope[i], text, length)) return true;
     return memmem(reasoning->begin, strlen(reasoning->begin), text, length) ||

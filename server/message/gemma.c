@@ -2,7 +2,8 @@
  *
  *   n:3,zone:<|"|>UTC<|"|>,tags:[<|"|>a<|"|>,true],more:{k:null}
  *
- * Keys need no marks. Texts are between marks and are not escaped. */
+ * Keys need no marks. Texts are between marks and are not escaped. FunctionGemma writes the same
+ * with <escape> for the mark. */
 #include <assert.h>
 #include <string.h>
 
@@ -21,8 +22,6 @@ enum state {
     WORD,
     NUMBER,
 };
-
-static const char mark[] = GEMMA_TEXT_MARK;
 
 static bool is_in_list(const struct gemma_arguments *gemma) {
     return gemma->depth > 0 && gemma->open[gemma->depth - 1] == '[';
@@ -66,7 +65,7 @@ static enum reading end_key(struct gemma_arguments *gemma, struct buf *out) {
 }
 
 static enum reading add_to_key(struct gemma_arguments *gemma, char c, struct buf *out) {
-    if (gemma->key.length == 0 && c == mark[0] && !gemma->key_ended) {
+    if (gemma->key.length == 0 && c == gemma->mark[0] && !gemma->key_ended) {
         gemma->matched = 1;
         gemma->state = KEY_MARK;
         return READ_MORE;
@@ -81,8 +80,8 @@ static enum reading add_to_key(struct gemma_arguments *gemma, char c, struct buf
 
 /* Adds a byte of the mark before a key. */
 static enum reading add_to_key_mark(struct gemma_arguments *gemma, char c) {
-    if (c != mark[gemma->matched]) return READ_BROKEN;
-    if (mark[++gemma->matched]) return READ_MORE;
+    if (c != gemma->mark[gemma->matched]) return READ_BROKEN;
+    if (gemma->mark[++gemma->matched]) return READ_MORE;
     gemma->matched = 0;
     gemma->state = MARKED_KEY;
     return READ_MORE;
@@ -90,15 +89,15 @@ static enum reading add_to_key_mark(struct gemma_arguments *gemma, char c) {
 
 /* Adds a byte of a key between marks, or of the mark after it. */
 static enum reading add_to_marked_key(struct gemma_arguments *gemma, char c) {
-    if (c == mark[gemma->matched]) {
-        if (mark[++gemma->matched]) return READ_MORE;
+    if (c == gemma->mark[gemma->matched]) {
+        if (gemma->mark[++gemma->matched]) return READ_MORE;
         gemma->key_ended = true;
         gemma->state = KEY;
         return gemma->key.length > 0 ? READ_MORE : READ_BROKEN;
     }
     for (int i = 0; i < gemma->matched; i++)
-        if (!name_add(&gemma->key, mark[i])) return READ_BROKEN;
-    gemma->matched = c == mark[0];
+        if (!name_add(&gemma->key, gemma->mark[i])) return READ_BROKEN;
+    gemma->matched = c == gemma->mark[0];
     return gemma->matched || (c && name_add(&gemma->key, c)) ? READ_MORE : READ_BROKEN;
 }
 
@@ -119,7 +118,7 @@ static enum reading begin_value(struct gemma_arguments *gemma, char c, struct bu
     if (gemma->state == VALUE_OR_END && c == ']') return close_value(gemma, c, out);
     if (is_in_list(gemma)) begin_item(gemma, out);
     if (c == '[' || c == '{') return open_value(gemma, c, out);
-    if (c == mark[0]) {
+    if (c == gemma->mark[0]) {
         gemma->matched = 1;
         gemma->state = MARK;
         return READ_MORE;
@@ -132,8 +131,8 @@ static enum reading begin_value(struct gemma_arguments *gemma, char c, struct bu
 }
 
 static enum reading add_to_mark(struct gemma_arguments *gemma, char c, struct buf *out) {
-    if (c != mark[gemma->matched]) return READ_BROKEN;
-    if (mark[++gemma->matched]) return READ_MORE;
+    if (c != gemma->mark[gemma->matched]) return READ_BROKEN;
+    if (gemma->mark[++gemma->matched]) return READ_MORE;
     buf_puts(out, "\"");
     gemma->matched = 0;
     gemma->state = STRING;
@@ -141,13 +140,13 @@ static enum reading add_to_mark(struct gemma_arguments *gemma, char c, struct bu
 }
 
 static enum reading add_to_string(struct gemma_arguments *gemma, char c, struct buf *out) {
-    if (c != mark[gemma->matched]) { /* "<" occurs only at the start of the mark */
-        for (int i = 0; i < gemma->matched; i++) add_escaped(out, mark[i]);
+    if (c != gemma->mark[gemma->matched]) { /* "<" occurs only at the start of the mark */
+        for (int i = 0; i < gemma->matched; i++) add_escaped(out, gemma->mark[i]);
         gemma->matched = 0;
     }
-    if (c != mark[gemma->matched]) {
+    if (c != gemma->mark[gemma->matched]) {
         add_escaped(out, c);
-    } else if (!mark[++gemma->matched]) {
+    } else if (!gemma->mark[++gemma->matched]) {
         buf_puts(out, "\"");
         return end_value(gemma);
     }
@@ -178,6 +177,7 @@ static enum reading add_to_number(struct gemma_arguments *gemma, char c, struct 
 }
 
 enum reading gemma_arguments_add(struct gemma_arguments *gemma, char c, struct buf *arguments) {
+    assert(gemma->mark && gemma->mark[0] == '<');
     if (!gemma->begun) buf_puts(arguments, "{");
     gemma->begun = true;
     switch ((enum state)gemma->state) {

@@ -232,26 +232,34 @@ static void write_thoughts(const struct reasoning_format *reasoning, const char 
 
 /* ---- harmony -------------------------------------------------------------------------------- */
 
-#define MARKERS                                                                                    \
-    "[\"<|start|>\",\"<|channel|>\",\"<|message|>\",\"<|end|>\",\"<|call|>\",\"<|return|>\"]"
-#define PART(header)                                                                               \
-    "{\"begin\":\"" header                                                                         \
-    "<|message|>\",\"content\":{\"type\":\"any_text\",\"excludes\":" MARKERS                       \
-    "},\"end\":\"<|end|><|start|>assistant\"}"
+/* Writes a part as a tag: a header, a body without markers, and the beginning of the next one. */
+static void write_part(const struct parts_style *parts, const char *open, struct buf *out) {
+    buf_puts(out, "{\"begin\":");
+    grammar_write_chars(out, open);
+    buf_printf(out,
+               ",\"content\":{\"type\":\"any_text\",\"excludes\":%s},\"end\":", parts->excludes);
+    grammar_write_chars(out, parts->think_close);
+    buf_puts(out, "}");
+}
 
 /* Writes any number of reasoning parts and, if has_texts, of texts before a call. */
-static void write_harmony_thoughts(bool has_texts, struct buf *out) {
-    buf_puts(out, "{\"type\":\"tags_with_separator\",\"separator\":\"\",\"tags\":[" PART(
-                      "<|channel|>analysis"));
-    if (has_texts) buf_puts(out, "," PART("<|channel|>commentary"));
+static void write_harmony_thoughts(const struct parts_style *parts, bool has_texts,
+                                   struct buf *out) {
+    buf_puts(out, "{\"type\":\"tags_with_separator\",\"separator\":\"\",\"tags\":[");
+    write_part(parts, parts->think_open, out);
+    if (has_texts) buf_puts(out, ",");
+    if (has_texts) write_part(parts, parts->text_open, out);
     buf_puts(out, "]},");
 }
 
-static void write_harmony_final(const char *content, struct buf *out) {
-    buf_printf(out,
-               "{\"type\":\"tag\",\"begin\":\"<|channel|>final<|message|>\",\"content\":%s,"
-               "\"end\":\"\"}",
-               content);
+static void write_harmony_final(const struct parts_style *parts, const char *content,
+                                struct buf *out) {
+    buf_puts(out, "{\"type\":\"sequence\",\"elements\":[{\"type\":\"tag\",\"begin\":");
+    grammar_write_chars(out, parts->final_open);
+    buf_printf(out, ",\"content\":%s,\"end\":\"\"}", content);
+    const struct tool_form close[N_MARKS] = {[MARK_CLOSE] = {.call = parts->final_close}};
+    grammar_write_marks(out, close, MARK_CLOSE, MARK_CLOSE);
+    buf_puts(out, "]}");
 }
 
 /* The header of a call. The recipient precedes or follows the channel, and the type of the content
@@ -274,14 +282,27 @@ static void write_harmony_call(const struct json *function, struct buf *out) {
     buf_free(&pattern);
 }
 
-/* Writes reasoning, then the final answer or one call, which ends the answer. */
+/* Writes the final answer: the content, or any text without markers. */
+static void write_answer(const struct tool_grammar *asked, struct buf *out) {
+    const struct parts_style *parts = asked->tools->parts;
+    struct buf any_text = {0};
+    buf_printf(&any_text, "{\"type\":\"any_text\",\"excludes\":%s}", parts->excludes);
+    write_harmony_final(parts, asked->content ? asked->content : any_text.data, out);
+    buf_free(&any_text);
+}
+
+/* Writes reasoning, then the final answer or calls, which end the answer; gpt-oss writes one. */
 static void write_harmony(const struct tool_grammar *asked, struct buf *out) {
-    bool is_second = !asked->must_call;
-    write_harmony_thoughts(!asked->content, out);
+    bool is_second = !asked->must_call, has_forms = asked->tools->forms[0].call;
+    bool has_texts = !asked->content && !(has_forms && asked->must_call);
+    write_harmony_thoughts(asked->tools->parts, has_texts, out);
     buf_puts(out, "{\"type\":\"or\",\"elements\":[");
-    if (!asked->must_call) {
-        const char *any_text = "{\"type\":\"any_text\",\"excludes\":" MARKERS "}";
-        write_harmony_final(asked->content ? asked->content : any_text, out);
+    if (!asked->must_call) write_answer(asked, out);
+    if (has_forms) {
+        if (is_second) buf_puts(out, ",");
+        write_first_run(asked, out);
+        buf_puts(out, "]}");
+        return;
     }
     functions_each(function, asked) {
         if (is_second) buf_puts(out, ",");
@@ -307,9 +328,9 @@ void thoughts_grammar_write(const struct reasoning_format *reasoning, bool may_t
                             const char *content, struct buf *out) {
     assert(may_think || reasoning->envelope);
     buf_puts(out, SEQUENCE);
-    if (reasoning->is_harmony) {
-        write_harmony_thoughts(false, out);
-        write_harmony_final(content, out);
+    if (reasoning->parts) {
+        write_harmony_thoughts(reasoning->parts, false, out);
+        write_harmony_final(reasoning->parts, content, out);
     } else {
         if (may_think) write_thoughts(reasoning, "," SPACE, out);
         write_enclosed(reasoning->envelope, content, out);
@@ -337,7 +358,7 @@ void tool_grammar_write(const struct tool_grammar *asked, struct buf *out) {
     assert(asked->tools && asked->functions);
     const struct tool_form *first = &asked->tools->forms[0];
     buf_puts(out, SEQUENCE);
-    if (asked->tools->is_harmony) {
+    if (asked->tools->parts) {
         write_harmony(asked, out);
     } else {
         bool is_free = !asked->must_call && !first->at_start && !asked->content;

@@ -126,6 +126,7 @@ void grammar_write_arguments(struct buf *out, char placeholder, const struct jso
     }
     if (placeholder == 'p') buf_puts(out, ",\"style\":\"python\"");
     if (placeholder == 'g') buf_puts(out, ",\"style\":\"gemma\"");
+    if (placeholder == 'f') buf_puts(out, ",\"style\":\"functiongemma\"");
     bool is_strict = json_true(json_member(function, "strict"));
     buf_puts(out, is_strict ? ",\"strict\":true" : ",\"strict\":false");
     buf_puts(out, ",\"json_schema\":");

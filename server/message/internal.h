@@ -31,14 +31,21 @@
  *   %m  like %x, with name="zone"         <parameter name="zone">UTC</parameter>\n
  *   %c  the same of MiniCPM 5               <param name="zone">UTC</param>
  *   %d  the same of DeepSeek, with a type as in xml.c
+ *   %s  the same of Step 3                  <steptml:parameter name="zone">UTC</steptml:parameter>
+ *   %o  the same of Solar Open 2, as in xml.c
+ *   %h  like %k, with the markers of HunYuan 3   <arg_key:opensource>zone</arg_key:opensource>
+ *   %q  like %m, of Muse Glimmer          <atem:parameter name="zone">UTC</atem:parameter>
+ *   %y  like %k, with the markers of HunYuan 4   <arg_key:6124c78e>zone</arg_key:6124c78e>
  *   %t  the same of Kimi K3, also as in xml.c
  *   %e  parameters as nested elements of MiniMax M3, as in elements.c
  *   %g  arguments as Gemma 4 writes them      zone:<|"|>UTC<|"|>
+ *   %f  arguments of FunctionGemma            zone:<escape>UTC<escape>
  *   %p  arguments as Python writes them       zone="UTC"
  *
- * The text after %x, %k, %l, %m, %c and %d begins with "</", after %t with "<|close|>", after %e
- * with ELEMENT_MARK "</". These placeholders consume it up to "<" or "<|", so the row omits that.
- * The text after %p begins with the closing parenthesis, after %g with "}". */
+ * The text after %x, %k, %l, %m, %c, %d, %s, %h, %y and %q begins with "</", after %t with
+ * "<|close|>", after %o with "<|tool_call:end|>", after %e with ELEMENT_MARK "</". These
+ * placeholders consume it up to "<", "<|" or "<|tool_", so the row omits that. The text after %p
+ * begins with the closing parenthesis, after %g and %f with "}". */
 struct tool_form {
     /* A NULL `call` marks an unused form. A form with `close` also has `open`. */
     const char *open, *call, *between, *close;
@@ -54,6 +61,28 @@ struct tool_form {
 
 #define MAX_FORMS 4 /* more than N_MARKS */
 
+#define MAX_PART_MARKS 4
+#define ATEM_CALL                                                                                  \
+    "<atem:function_calls>\n<atem:invoke name=\"%n\">\n%q/atem:invoke>\n</atem:function_calls>"
+
+/* An answer of several parts: HEADER BODY END, any number of times. Lists end with NULL. */
+struct parts_style {
+    const char *heads[MAX_PART_MARKS]; /* a header ends with one of them */
+    const char *ends[MAX_PART_MARKS];  /* a body ends with one of them */
+    const char *thinks;                /* a header that contains it begins reasoning */
+    /* A header that contains `calls` and none of `no_calls` begins a call with this body. */
+    const char *calls, *no_calls[MAX_PART_MARKS], *body;
+    bool is_named;       /* the name of the function follows `calls`; else the body has it */
+    bool has_words;      /* a header may begin with a function's name */
+    const char *markers; /* all texts of markers, one after the other */
+    /* For the grammar: the texts around reasoning, before a text that precedes a call, and before
+     * the answer. `think_close` begins with `think_end`. Bodies contain none of the texts in the
+     * JSON list `excludes`. */
+    const char *think_open, *think_close, *text_open, *final_open, *excludes;
+    const char *final_close;                            /* may follow the answer; NULL: none */
+    const char *think_end, *before_final, *before_call; /* after the first, one of the others */
+};
+
 /* "call_" + 24 letters and digits; 9 letters and digits; "functions.NAME:" + the call's %i. */
 enum id_style { ID_CALL, ID_NINE, ID_KIMI };
 
@@ -62,7 +91,9 @@ struct tool_format {
     const char *needle[2]; /* a template that contains one of them uses this format; may be NULL */
     const char *also;      /* if it contains this text, too; NULL: always */
     enum id_style ids;
-    bool is_harmony; /* messages of several parts; harmony.c reads them; no forms */
+    /* Messages of several parts, which harmony.c reads; NULL: one part. The forms are then for the
+     * grammar alone; without them it writes calls as gpt-oss does. */
+    const struct parts_style *parts;
     /* The text before content at the start of an answer; NULL: none. Then the first form is a call
      * at the start, the second one a later call with a marker. */
     const char *prefix;
@@ -79,9 +110,9 @@ struct tool_format {
 enum mark { MARK_OPEN, MARK_CLOSE, MARK_LAST, N_MARKS }; /* a row without `call` is unused */
 
 struct reasoning_format {
-    const char *names, *needle; /* as above */
-    const char *begin, *end;    /* markers around the reasoning */
-    bool is_harmony;
+    const char *names, *needle;       /* as above */
+    const char *begin, *end;          /* markers around the reasoning */
+    const struct parts_style *parts;  /* as above; then without `begin` and `end` */
     const struct tool_form *envelope; /* [N_MARKS]; NULL: none */
 };
 
@@ -153,9 +184,11 @@ bool python_value_end(struct python_arguments *python, struct buf *out);
 bool python_in_string(const struct python_arguments *python);
 
 #define GEMMA_TEXT_MARK "<|\"|>" /* around a text, a token of its own */
+#define FUNCTION_GEMMA_TEXT_MARK "<escape>"
 
-/* %g: the arguments of Gemma 4, converted to a JSON object. */
+/* %g and %f: the arguments of Gemma 4 and FunctionGemma, converted to a JSON object. */
 struct gemma_arguments {
+    const char *mark; /* around texts; begins with "<", which is nowhere else in it */
     uint8_t state, depth, matched;
     bool begun, key_ended;
     bool has_item;                /* the next item needs a comma before it */
@@ -192,7 +225,7 @@ struct elements {
 enum reading elements_add(struct elements *elements, char c, const struct tool_set *known,
                           const struct name *tool, struct buf *value, struct buf *arguments);
 
-#define XML_PLACEHOLDERS "xklmcdt" /* the placeholders that stand for XML elements */
+#define XML_PLACEHOLDERS "xklmcdtsohyq" /* the placeholders that stand for XML elements */
 
 /* Returns the name of a placeholder's style in structural tags. */
 const char *xml_style_name(char placeholder);
@@ -200,6 +233,9 @@ const char *xml_style_name(char placeholder);
 /* Sets *text to the text after the parameters and returns how many bytes of it the placeholder
  * consumes. */
 size_t xml_style_consumed(char placeholder, const char **text);
+
+/* Do the markers of a placeholder's style contain the text? */
+bool xml_style_holds(char placeholder, const char *text, size_t length);
 
 /* XML_PLACEHOLDERS: parameters, converted to a JSON object. A parameter that is not a string by its
  * schema is read as JSON, or for %l as a Python literal. */
@@ -299,6 +335,13 @@ void parser_give_call(struct message_parser *parser);
 
 /* Called after the last byte of a call. */
 void parser_end_call(struct message_parser *parser);
+
+/* The styles of gpt-oss, Inkling and Muse Glimmer. */
+extern const struct parts_style harmony_parts, inkling_parts, muse_parts;
+
+/* Returns the style of a format of calls or of reasoning; each may be NULL. NULL: one part. */
+const struct parts_style *parts_of(const struct tool_format *tools,
+                                   const struct reasoning_format *reasoning);
 
 /* Processes the byte at `at` in the harmony modes; at the end of the text, the rest. */
 void harmony_step(struct message_parser *parser, char c);

@@ -48,6 +48,11 @@ struct reasoning_marks reasoning_format_marks(const struct reasoning_format *for
 const struct tool_format *tool_format_of_template(const char *source, size_t length);
 const struct reasoning_format *reasoning_format_of_template(const char *source, size_t length);
 
+/* Returns the reasoning format of a name. Generations of a family share a name: the one whose
+ * markers the template contains is preferred. NULL: the name is not known. */
+const struct reasoning_format *reasoning_format_named(const char *name, const char *source,
+                                                      size_t length);
+
 /* Answers as a template writes them, and their calls. */
 struct tool_samples {
     const char *one, *two;       /* answers with one and with two calls, from their first byte */

@@ -25,8 +25,7 @@
 _Static_assert(N_MARKS <= MAX_FORMS, "form_at indexes both");
 
 static bool is_harmony(const struct message_settings *settings) {
-    return (settings->tools && settings->tools->is_harmony) ||
-           (settings->reasoning && settings->reasoning->is_harmony);
+    return parts_of(settings->tools, settings->reasoning) != NULL;
 }
 
 struct message_parser *message_parser_new(const struct message_settings *settings) {
@@ -411,7 +410,7 @@ void message_parser_cut(struct message_parser *parser, struct message *out) {
 void message_settings_see_prompt(struct message_settings *settings, const char *prompt,
                                  size_t length, const char *last) {
     const struct reasoning_format *reasoning = settings->reasoning;
-    if (!reasoning || reasoning->is_harmony) return;
+    if (!reasoning || reasoning->parts) return;
     const char *begin = reasoning->begin, *end = reasoning->end;
     size_t n_begin = strlen(begin), n_end = strlen(end);
     if (last) { /* the answer continues this: is a block of reasoning open in it? */

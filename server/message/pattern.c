@@ -98,27 +98,23 @@ static enum reading add_to_placeholder(struct pattern_reader *reader, char c,
         return add_to_arguments(reader, c);
     case 'j':
         return add_to_object(reader, c, known);
-    case 'x':
-    case 'k':
-    case 'l':
-    case 'm':
-    case 'c':
-    case 'd':
-    case 't':
-        reader->has_arguments = true;
-        reader->xml.placeholder = reader->pattern[1];
-        return xml_arguments_add(&reader->xml, c, known, &reader->name, &reader->arguments);
     case 'e':
         reader->has_arguments = true;
         return elements_add(&reader->elements, c, known, &reader->name, &reader->xml.value,
                             &reader->arguments);
     case 'g':
+    case 'f':
         reader->has_arguments = true;
+        reader->gemma.mark = reader->pattern[1] == 'g' ? GEMMA_TEXT_MARK : FUNCTION_GEMMA_TEXT_MARK;
         return gemma_arguments_add(&reader->gemma, c, &reader->arguments);
-    default:
-        assert(reader->pattern[1] == 'p');
+    case 'p':
         reader->has_arguments = true;
         return python_arguments_add(&reader->python, c, &reader->arguments);
+    default:
+        assert(strchr(XML_PLACEHOLDERS, reader->pattern[1]));
+        reader->has_arguments = true;
+        reader->xml.placeholder = reader->pattern[1];
+        return xml_arguments_add(&reader->xml, c, known, &reader->name, &reader->arguments);
     }
 }
 

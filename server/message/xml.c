@@ -15,12 +15,19 @@
  *
  *   <|open|>argument key="zone" type="string"<|sep|>UTC<|close|>argument<|sep|>
  *
+ *   <steptml:parameter name="zone">UTC</steptml:parameter>
+ *
+ *   <|tool_arg:start|>zone<|tool_arg:value|>UTC<|tool_arg:end|>
+ *
+ *   <arg_key:opensource>zone</arg_key:opensource>
+ *   <arg_value:opensource>UTC</arg_value:opensource>
+ *
  * They become the members of an object. If the schema says that a parameter is a text, its bytes
  * are written as they arrive. Other values are JSON. They are held back until their end marker,
  * which is ignored inside a JSON string; if a value is not valid JSON of an allowed type, it
- * becomes a text. Seed-OSS writes Python literals instead of JSON and they are read as such. The
- * line breaks after the first tag and before the last tag are not part of a value, except in
- * Seed-OSS. */
+ * becomes a text. If the schema excludes texts, a value may be Python's True, False or None, which
+ * Qwen's templates write. Values of Seed-OSS are Python literals. The line breaks after the first
+ * tag and before the last tag are not part of a value, except in Seed-OSS. */
 #include <assert.h>
 #include <string.h>
 
@@ -52,6 +59,11 @@ static const char *const kimi_flags[] = {TYPE("string"),
                                          TYPE("object"),
                                          NULL};
 
+/* Tencent's models write the pairs of GLM with a word in each marker, which tells generations of
+ * models apart. */
+#define PAIR(word)                                                                                 \
+    "<arg_key" word ">", "</arg_key" word "><arg_value" word ">", "</arg_value" word ">", "</"
+
 static const struct xml_style styles[] = {
     {'x', "qwen_xml", "<parameter=", ">", "</parameter>", "</", .has_breaks = true},
     {'k', "glm_xml", "<arg_key>", "</arg_key><arg_value>", "</arg_value>", "</"},
@@ -62,6 +74,11 @@ static const struct xml_style styles[] = {
      "</", .flags = deepseek_flags},
     {'t', "xtml", "<|open|>argument key=\"", "\" type=\"", "<|close|>argument<|sep|>", "<|c",
      .flags = kimi_flags, .is_escaped = true},
+    {'s', "step_xml", "<steptml:parameter name=\"", "\">", "</steptml:parameter>", "</"},
+    {'o', "solar", "<|tool_arg:start|>", "<|tool_arg:value|>", "<|tool_arg:end|>", "<|tool_c"},
+    {'q', "atem_xml", "<atem:parameter name=\"", "\">", "</atem:parameter>", "</"},
+    {'h', "hunyuan3_xml", PAIR(":opensource")},
+    {'y', "hunyuan4_xml", PAIR(":6124c78e")},
 };
 
 enum state { BETWEEN, TAG, KEY, BEHIND_KEY, FLAG, FIRST, VALUE };
@@ -81,6 +98,15 @@ size_t xml_style_consumed(char placeholder, const char **text) {
     *text = style_of_placeholder(placeholder)->enclosing;
     assert(strlen(*text) >= 2);
     return strlen(*text) - 1;
+}
+
+bool xml_style_holds(char placeholder, const char *text, size_t length) {
+    const struct xml_style *style = style_of_placeholder(placeholder);
+    const char *const parts[] = {style->begin, style->behind_key, style->end};
+    assert(length > 0);
+    for (int i = 0; i < 3; i++)
+        if (memmem(parts[i], strlen(parts[i]), text, length)) return true;
+    return false;
 }
 
 static const struct xml_style *style_of(const struct xml_arguments *xml) {
@@ -118,6 +144,17 @@ static void add_to_value(struct xml_arguments *xml, char c, struct buf *out) {
         buf_add(&xml->value, &c, 1);
 }
 
+/* Returns JSON's spelling of Python's True, False and None, and of other texts NULL. */
+static const char *python_word(const struct buf *value) {
+    static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
+    for (int i = 0; i < 3; i++) {
+        size_t length = strlen(words[i][0]);
+        if (value->length == length && memcmp(value->data, words[i][0], length) == 0)
+            return words[i][1];
+    }
+    return NULL;
+}
+
 /* Returns the value as JSON if its type is allowed for the parameter, else NULL. */
 static const struct buf *as_json(struct xml_arguments *xml) {
     bool is_python = style_of(xml)->is_python;
@@ -126,6 +163,12 @@ static const struct buf *as_json(struct xml_arguments *xml) {
     struct err err;
     if (is_python && (xml->json_ended || !python_value_end(&xml->python, &xml->literal)))
         return NULL;
+    const char *word = xml->types >> JSON_STRING & 1 ? NULL : python_word(value);
+    if (word) {
+        buf_clear(&xml->literal);
+        buf_puts(&xml->literal, word);
+        value = &xml->literal;
+    }
     if (json_parse(&json, "It", value->data ? value->data : "", value->length, &err)) return NULL;
     bool right = xml->types >> json->type & 1;
     json_free(json);

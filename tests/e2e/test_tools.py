@@ -280,7 +280,8 @@ def test_what_cannot_be_promised_is_refused(client, server):
 
 FAMILIES = ["openai", "kimi_k2", "deepseek_v3", "deepseek_v31", "mistral_v11", "mistral", "seed_oss", "qwen3_coder", "glm45", "olmo3", "phi4_mini_json",
             "granite", "granite-20b-fc", "jamba", "minimax", "functionary_v31", "firefunction_v2", "pythonic", "llama3_json",
-            "gemma4", "deepseek_v32", "minimax_m2", "lfm2", "nemotron_json", "apertus", "cohere2"]
+            "gemma4", "deepseek_v32", "minimax_m2", "lfm2", "nemotron_json", "apertus", "cohere2",
+            "functiongemma", "step3", "solar_open2", "dots", "hy_v3", "hy_v4", "xlam", "inkling", "muse_glimmer", "cohere_command4"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -305,7 +306,8 @@ def test_every_family_calls(family, tmp_path):
         assert results[str(i)]["status_code"] == 200, results[str(i)]
         [choice] = results[str(i)]["body"]["choices"]
         if one["tool_choice"] == "required" and choice["finish_reason"] == "length":
-            assert family == "openai"  # it may still write text before it calls, or white space in the arguments
+            # they may reason first; gpt-oss may write text before it calls, too, or white space in the arguments
+            assert family in ("openai", "inkling", "muse_glimmer")
         elif one["tool_choice"] == "required":
             assert choice["finish_reason"] == "tool_calls" and not choice["message"].get("content")
             [call] = choice["message"]["tool_calls"]

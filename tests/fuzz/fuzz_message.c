@@ -24,6 +24,21 @@ enum { N_TOOL_NAMES = sizeof tool_names / sizeof *tool_names };
 static const char *const reasoning_names[] = {"none",          "qwen3",   "granite", "mistral",
                                               "openai_gptoss", "kimi_k3", "ernie45"};
 enum { N_REASONING_NAMES = sizeof reasoning_names / sizeof *reasoning_names };
+/* Formats of calls that a second byte selects, and of reasoning beside them. */
+static const char *const newer[][2] = {
+    {"functiongemma", "none"},
+    {"step3", "step3"},
+    {"solar_open2", "solar_open2"},
+    {"dots", "none"},
+    {"hy_v3", "hy_v3"},
+    {"hy_v4", "hy_v4"},
+    {"xlam", "qwen3"},
+    {"cohere_command4", "cohere_command4"},
+    {"inkling", "inkling"},
+    {"muse_glimmer", "muse_glimmer"},
+};
+enum { N_NEWER = sizeof newer / sizeof *newer, FIRST_NEWER = N_TOOL_NAMES * N_REASONING_NAMES };
+_Static_assert(FIRST_NEWER < 256, "a first byte selects the newer formats");
 
 static void read_in_steps(const struct message_settings *settings, const char *text, size_t length,
                           size_t step, struct message *out) {
@@ -54,18 +69,28 @@ static void check_arguments(const struct message_call *call) {
     json_free(json);
 }
 
+/* Reads the settings from the first bytes. Returns how many these are. */
+static size_t read_settings(const uint8_t *data, size_t size, struct message_settings *settings) {
+    bool is_newer = data[0] >= FIRST_NEWER && size > 1;
+    const char *tool = tool_names[data[0] % N_TOOL_NAMES];
+    const char *reasoning = reasoning_names[data[0] / N_TOOL_NAMES % N_REASONING_NAMES];
+    if (is_newer) tool = newer[data[1] % N_NEWER][0], reasoning = newer[data[1] % N_NEWER][1];
+    *settings = (struct message_settings){
+        .tools = tool_format_find(tool),
+        .reasoning = reasoning_format_find(reasoning),
+        .stream_calls = data[is_newer] & 0x80,
+    };
+    return is_newer ? 2 : 1;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct message whole = {0}, cut = {0};
+    struct message_settings settings;
     if (size == 0) return 0;
-    const char *text = (const char *)data + 1;
-    struct message_settings settings = {
-        .tools = tool_format_find(tool_names[data[0] % N_TOOL_NAMES]),
-        .reasoning =
-            reasoning_format_find(reasoning_names[data[0] / N_TOOL_NAMES % N_REASONING_NAMES]),
-        .stream_calls = data[0] & 0x80,
-    };
-    read_in_steps(&settings, text, size - 1, size, &whole);
-    read_in_steps(&settings, text, size - 1, 1 + data[0] % 5, &cut);
+    size_t head = read_settings(data, size, &settings);
+    const char *text = (const char *)data + head;
+    read_in_steps(&settings, text, size - head, size, &whole);
+    read_in_steps(&settings, text, size - head, 1 + data[0] % 5, &cut);
     assert(is_same(&whole.content, &cut.content) && is_same(&whole.reasoning, &cut.reasoning));
     assert(whole.n_calls == cut.n_calls);
     for (int i = 0; i < whole.n_calls; i++) {
@@ -73,7 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         assert(is_same(&whole.calls[i].arguments, &cut.calls[i].arguments));
         if (!settings.stream_calls) check_arguments(&whole.calls[i]);
     }
-    if (!settings.tools && !settings.reasoning) assert(whole.content.length == size - 1);
+    if (!settings.tools && !settings.reasoning) assert(whole.content.length == size - head);
     message_free(&whole);
     message_free(&cut);
     return 0;

@@ -201,6 +201,16 @@ START_TEST(formats_are_found_by_template) {
     ck_assert_ptr_eq(reasoning_format_of_template("'<|open|>'", 10),
                      reasoning_format_find("kimi_k3"));
     ck_assert_ptr_null(reasoning_format_of_template("think", 5));
+    const char *plain = "<think>", *worded = "set t = ':opensource'", *newer = "':6124c78e'";
+    const struct reasoning_format *of_worded = reasoning_format_of_template(worded, strlen(worded));
+    ck_assert_str_eq(reasoning_format_marks(of_worded, false).begin, "<think:opensource>");
+    ck_assert_ptr_eq(reasoning_format_named("hy_v3", worded, strlen(worded)), of_worded);
+    ck_assert_ptr_eq(reasoning_format_named("hy_v3", plain, strlen(plain)),
+                     reasoning_format_find("qwen3"));
+    ck_assert_str_eq(
+        reasoning_format_marks(reasoning_format_named("hy_v4", newer, strlen(newer)), false).end,
+        "</think:6124c78e>");
+    ck_assert_ptr_null(reasoning_format_named("none", plain, strlen(plain)));
 }
 END_TEST
 

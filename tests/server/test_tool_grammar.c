@@ -128,7 +128,7 @@ static void check_calls(const struct tool_grammar *asked, const char *text,
                         const struct message *message, struct grammar *schemas[2]) {
     if (asked->must_call) {
         ck_assert_msg(message->n_calls > 0, "%s", text);
-        ck_assert_msg(message->content.length == 0 || asked->tools->is_harmony, "%s", text);
+        ck_assert_msg(message->content.length == 0 || asked->tools->parts, "%s", text);
     }
     ck_assert_msg(asked->parallel || message->n_calls <= 1, "%s", text);
     for (int i = 0; i < message->n_calls; i++) {
@@ -223,6 +223,10 @@ END_TEST
 #define BOTH                                                                                       \
     "{\"name\": \"f\", \"arguments\": " ARGS "}, {\"name\": \"get_time-2.x\", \"arguments\": {}}"
 #define KIMI(word) "<|tool_" word "|>"
+#define ATEM(name, parameters)                                                                     \
+    "<atem:function_calls>\n<atem:invoke name=\"" name "\">\n" parameters                          \
+    "</atem:invoke>\n</atem:function_calls>"
+#define STEP(word) "<\xEF\xBD\x9Ctool_" word "\xEF\xBD\x9C>"
 
 /* Two calls as the family's template writes them. */
 static const struct {
@@ -307,7 +311,78 @@ static const struct {
     {"hy_v3", "<tool_calls>\n<tool_call>f<tool_sep>\n<arg_key>n</arg_key>\n<arg_value>1"
               "</arg_value>\n<arg_key>p</arg_key>\n<arg_value>ab</arg_value>\n</tool_call>\n"
               "<tool_call>get_time-2.x<tool_sep>\n</tool_call>\n</tool_calls>"},
+    {"functiongemma", "<start_function_call>call:f{n:1,p:<escape>ab<escape>}<end_function_call>"
+                      "<start_function_call>call:get_time-2.x{}<end_function_call>"},
+    {"step3",
+     STEP("calls_begin") "\n" STEP("call_begin") "function" STEP(
+         "sep") "<steptml:invoke name=\"f\">\n<steptml:parameter name=\"n\">1</steptml:parameter>\n"
+                "<steptml:parameter name=\"p\">ab</steptml:parameter>\n</steptml:invoke>" STEP(
+                    "cal"
+                    "l_"
+                    "en"
+                    "d") "\n" STEP("call_begin") "function" STEP("sep") "<steptml:invoke "
+                                                                        "name=\"get_time-2.x\">\n</"
+                                                                        "steptml:invoke>" STEP(
+                                                                            "cal"
+                                                                            "l_"
+                                                                            "en"
+                                                                            "d") "\n" STEP("calls_"
+                                                                                           "end")},
+    {"solar_open2", "<|tool_call:start|>f\n<|tool_arg:start|>n<|tool_arg:value|>1<|tool_arg:end|>\n"
+                    "<|tool_arg:start|>p<|tool_arg:value|>ab<|tool_arg:end|>\n<|tool_call:end|>\n"
+                    "<|tool_call:start|>get_time-2.x\n<|tool_call:end|>"},
+    {"dots", "<dots_function_call>\n<invoke name=\"f\">\n<parameter name=\"n\">1</parameter>\n"
+             "<parameter name=\"p\">ab</parameter>\n</invoke>\n<invoke name=\"get_time-2.x\">\n"
+             "</invoke>\n</dots_function_call>"},
+    {"hy_v4", "<tool_calls:6124c78e>\n<tool_call:6124c78e>f\n<arg_key:6124c78e>n</"
+              "arg_key:6124c78e>\n<arg_value:6124c78e>1"
+              "</arg_value:6124c78e>\n<arg_key:6124c78e>p</"
+              "arg_key:6124c78e>\n<arg_value:6124c78e>ab</arg_value:6124c78e>\n"
+              "</tool_call:6124c78e>\n<tool_call:6124c78e>get_time-2.x\n</tool_call:6124c78e>\n</"
+              "tool_calls:6124c78e>"},
+    {"xlam", "[" BOTH "]"},
+    {"inkling",
+     "f<|content_invoke_tool_json|>{\"name\": \"f\", \"args\": " ARGS
+     "}<|end_message|><|message_model|>get_time-2.x<|content_invoke_tool_json|>{\"name\": "
+     "\"get_time-2.x\", \"args\": {}}<|end_message|>"},
+    {"muse_glimmer",
+     " to=f<|message|>" ATEM(
+         "f",
+         "<atem:parameter name=\"n\">1</atem:parameter>\n"
+         "<atem:parameter name=\"p\">ab</atem:parameter>\n") "<|eom|><|start|>assistant "
+                                                             "to=get_time-2.x<|message|>" ATEM("get"
+                                                                                               "_ti"
+                                                                                               "me-"
+                                                                                               "2."
+                                                                                               "x",
+                                                                                               "")},
+    {"cohere_command4", "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", "
+                        "\"parameters\": " ARGS "},\n    {\"tool_call_id\": \"1\", \"tool_name\": "
+                        "\"get_time-2.x\", \"parameters\": {}}\n]<|END_ACTION|>"},
     /* other ways of the same families */
+    {"step3",
+     STEP("calls_begin") STEP("call_begin") "function" STEP(
+         "sep") "<steptml:invoke name=\"f\"><steptml:parameter name=\"n\">1"
+                "</steptml:parameter><steptml:parameter name=\"p\">ab</steptml:parameter>"
+                "</steptml:invoke>" STEP("call_end") STEP("call_begin") "function" STEP(
+                    "sep") "<steptml:invoke name=\"get_time-2.x\"></steptml:invoke>" STEP("call_"
+                                                                                          "end")
+                    STEP("calls_end")},
+    {"hy_v3", "<tool_calls:opensource>\n<tool_call:opensource>f<tool_sep:opensource>\n<arg_key:"
+              "opensource>n</arg_key:opensource>\n<arg_value:opensource>1"
+              "</arg_value:opensource>\n<arg_key:opensource>p</"
+              "arg_key:opensource>\n<arg_value:opensource>ab</arg_value:opensource>\n"
+              "</tool_call:opensource>\n<tool_call:opensource>get_time-2.x<tool_sep:opensource>\n</"
+              "tool_call:opensource>\n</tool_calls:opensource>"},
+    {"hy_v4", "<tool_calls>\n<tool_call>f\n<arg_key>n</arg_key>\n<arg_value>1"
+              "</arg_value>\n<arg_key>p</arg_key>\n<arg_value>ab</arg_value>\n"
+              "</tool_call>\n<tool_call>get_time-2.x\n</tool_call>\n</tool_calls>"},
+    {"inkling", "<|content_invoke_tool_json|>{\"name\":\"f\",\"args\":" ARGS
+                "}<|end_message|><|message_model|><|content_invoke_tool_json|>{\"name\":"
+                "\"get_time-2.x\",\"args\":{}}<|end_message|>"},
+    {"xlam", "```json\n[" BOTH "]\n```"},
+    {"xlam", "[TOOL_CALLS][" BOTH "]"},
+    {"xlam", "<tool_call>[" BOTH "]</tool_call>"},
     {"kimi_k3", K3_CALLS},
     {"kimi_k3", "<|close|>response<|sep|>" K3_CALLS "<|close|>message<|sep|>"},
     {"command_r",
@@ -363,6 +438,11 @@ static const struct {
      "<|tool_call>call:f{n:1,p:<|\"|>ab<|\"|>,e:<|\"|>x<|\"|>,m:<|\"|>a\"b<|\"|>,l:[true,false],"
      "o:{a:1.5},u:{k:<|\"|>v<|\"|>,l:[]}}<tool_call|>",
      "{\"n\": 1, \"p\": \"ab\", \"e\": \"x\", \"m\": \"a\\\"b\", \"l\": [true, false], \"o\": "
+     "{\"a\": 1.5}, \"u\": {\"k\": \"v\", \"l\": []}}"},
+    {"functiongemma",
+     "<start_function_call>call:f{n:1,p:<escape>ab<escape>,e:<escape>x<escape>,m:<escape>a\"<b"
+     "<escape>,l:[true,false],o:{a:1.5},u:{k:<escape>v<escape>,l:[]}}<end_function_call>",
+     "{\"n\": 1, \"p\": \"ab\", \"e\": \"x\", \"m\": \"a\\\"<b\", \"l\": [true, false], \"o\": "
      "{\"a\": 1.5}, \"u\": {\"k\": \"v\", \"l\": []}}"},
     {"minimax_m3",
      MARK "<tool_call>\n" MARK "<invoke name=\"f\">" MARK "<n>1" MARK "</n>" MARK "<p>ab" MARK
@@ -420,7 +500,7 @@ END_TEST
 START_TEST(every_row_is_written) {
     char names[64][40];
     for (int i = tool_row_names(names) - 1; i >= 0; i--) {
-        bool found = tool_format_find(names[i])->is_harmony;
+        bool found = !tool_format_find(names[i])->forms[0].call;
         for (size_t k = 0; k < sizeof written / sizeof *written; k++)
             found |= tool_format_find(written[k].format) == tool_format_find(names[i]);
         ck_assert_msg(found, "%s", names[i]);

@@ -1,6 +1,7 @@
 /* Round trips of calls, for all families: the calls in a model's text are parsed, a client sends
  * them back as a message, a template of the family's kind writes them, and the result parses to the
- * same calls.
+ * same calls. The grammar of a request with these tools accepts what the template writes, byte for
+ * byte.
  *
  *     test_server_tool_round_trips FILE...    prints the results for templates of models
  */
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #include "config/json.h"
+#include "engine/grammar/grammar.h"
 #include "engine/text/text.h"
 #include "server/json/json.h"
 #include "server/message/internal.h"
@@ -25,6 +27,7 @@
 #define DSML                                                                                       \
     "\xEF\xBD\x9C"                                                                                 \
     "DSML\xEF\xBD\x9C"
+#define STEP(word) "<\xEF\xBD\x9Ctool_" word "\xEF\xBD\x9C>"
 #define FIRST "{\"n\": 1, \"p\": \"a\\nb\", \"l\": [true, null]}"
 
 /* Parts of templates that write a call `c`. */
@@ -42,6 +45,22 @@
                                                                 "{% endif %}{% endfor %})"
 #define EACH_VALUE(text) "{% for k, v in f.arguments | items %}" text "{% endfor %}"
 #define VALUE "{{ v if v is string else v | tojson }}"
+
+/* Tencent's templates put a word into each marker. */
+#define HUNYUAN(word, behind_name)                                                                 \
+    "{% set t = '" word "' %}{{ '<tool_calls{}>'.format(t) }}" LF EACH(                            \
+        "{{ '<tool_call{}>'.format(t) }}" NAME behind_name LF EACH_VALUE(                          \
+            "{{ '<arg_key{}>'.format(t) + k + '</arg_key{}>'.format(t) }}" LF                      \
+            "{{ '<arg_value{}>'.format(t) }}" VALUE                                                \
+            "{{ '</arg_value{}>'.format(t) }}" LF) "{{ '</tool_call{}>'.format(t) "                \
+                                                   "}}" LF) "{{ "                                  \
+                                                            "'</"                                  \
+                                                            "tool_calls{}>'.format(t) "            \
+                                                            "}}"
+#define COHERE                                                                                     \
+    "<|START_ACTION|>[" LF EACH(                                                                   \
+        BETWEEN("," LF) "    {\"tool_call_id\": \"{{ loop.index0 }}\", \"tool_name\": "            \
+                        "\"" NAME "\", \"parameters\": " ARGS "}") LF "]<|END_ACTION|>"
 
 /* How models of the family write calls in their templates, simplified. */
 static const struct family {
@@ -93,9 +112,42 @@ static const struct family {
     {"nemotron_json", "<TOOLCALL>[" EACH(BETWEEN(", ") OBJECT("arguments")) "]</TOOLCALL>"},
     {"apertus",
      "<|tools_prefix|>[" EACH(BETWEEN(", ") "{\"" NAME "\": " ARGS "}") "]<|tools_suffix|>"},
-    {"cohere2", "<|START_ACTION|>[" LF EACH(BETWEEN(
-                    "," LF) "    {\"tool_call_id\": \"{{ loop.index0 }}\", \"tool_name\": "
-                            "\"" NAME "\", \"parameters\": " ARGS "}") LF "]<|END_ACTION|>"},
+    {"cohere2", COHERE},
+    {"cohere_command3", COHERE},
+    {"cohere_command4", "{# <|START_TEXT|> #}" COHERE},
+    {"functiongemma",
+     "{% macro w(v) %}{% if v is string %}<escape>{{ v }}<escape>{% elif v is iterable %}"
+     "[true,null]{% else %}{{ v }}{% endif %}{% endmacro %}" EACH(
+         "<start_function_call>call:" NAME
+         "{{ '{' }}" EACH_VALUE(BETWEEN(",") "{{ k }}:{{ w(v) }}") "{{ '}' }}<end_function_call>")},
+    {"step3",
+     STEP("calls_begin") LF EACH(STEP("call_begin") "function" STEP(
+         "sep") "<steptml:invoke name=\"" NAME
+                "\">" LF EACH_VALUE("<steptml:parameter name=\"{{ k }}\">" VALUE
+                                    "</steptml:parameter>" LF) "</steptml:invoke>" STEP("call_end")
+                                     LF) STEP("calls_end")},
+    {"solar_open2", EACH("<|tool_call:start|>" NAME LF EACH_VALUE(
+                        "<|tool_arg:start|>{{ k }}<|tool_arg:value|>" VALUE
+                        "<|tool_arg:end|>" LF) "<|tool_call:end|>" BETWEEN_NEXT(LF))},
+    {"dots", "<dots_function_call>" LF EACH("<invoke name=\"" NAME "\">" LF EACH_VALUE(
+                 "<parameter name=\"{{ k }}\">" VALUE
+                 "</parameter>" LF) "</invoke>" LF) "</dots_function_call>"},
+    {"hy_v3", HUNYUAN(":opensource", "{{ '<tool_sep{}>'.format(t) }}")},
+    {"hy_v4", HUNYUAN(":6124c78e", "")},
+    {"poolside_v1",
+     EACH("<tool_call>" NAME EACH_VALUE("<arg_key>{{ k }}</arg_key><arg_value>" VALUE
+                                        "</arg_value>") "</tool_call>" BETWEEN_NEXT(LF))},
+    {"inkling", EACH(BETWEEN("<|message_model|>") NAME
+                     "<|content_invoke_tool_json|>" OBJECT("args") "<|end_message|>")},
+    {"muse_glimmer",
+     EACH(BETWEEN(
+         "<|eom|><|start|>assistant") " to=" NAME "<|message|><atem:function_calls>" LF
+                                      "<atem:invoke name=\"" NAME "\">" LF EACH_VALUE(
+                                          "<atem:parameter name=\"{{ k }}\">" VALUE
+                                          "</atem:parameter>" LF) "</atem:invoke>" LF
+                                                                  "</atem:function_calls>")},
+    {"xlam",
+     "{# make calls in a single JSON array #}[" EACH(BETWEEN(", ") OBJECT("arguments")) "]"},
     {"gemma4", "{% macro w(v) %}{% if v is string %}<|\"|>{{ v }}<|\"|>{% elif v is iterable %}"
                "[true,null]{% else %}{{ v }}{% endif %}{% endmacro %}" EACH(
                    "<|tool_call>call:" NAME "{{ '{' }}" EACH_VALUE(
@@ -192,8 +244,9 @@ static bool render(const struct chat_template *chat, const struct message *messa
     return rendered;
 }
 
-static void read_text(const struct tool_format *format, const char *text, struct message *out) {
-    struct message_settings settings = {.tools = format, .stream_calls = true};
+static void read_text(const struct tool_format *format, const struct tool_set *known,
+                      const char *text, struct message *out) {
+    struct message_settings settings = {.tools = format, .known = known, .stream_calls = true};
     struct message_parser *parser = message_parser_new(&settings);
     message_parser_add(parser, text, strlen(text), out);
     message_parser_finish(parser, out);
@@ -239,6 +292,46 @@ static bool are_same(const struct message *x, const struct message *y, bool with
     return same;
 }
 
+/* ---- grammars ------------------------------------------------------------------------------- */
+
+static const char tools_text[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
+    "\"properties\":{\"n\":{\"type\":\"integer\"},\"p\":{\"type\":\"string\"},\"l\":{\"type\":"
+    "\"array\",\"items\":{\"type\":[\"boolean\",\"null\"]}}},\"required\":[\"n\",\"p\",\"l\"]}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"get_time-2.x\"}}]";
+
+/* A grammar does not contain the token that ends an answer. */
+static size_t length_without_end(const char *text) {
+    static const char end[] = "<|call|>";
+    size_t n = strlen(text), n_end = strlen(end);
+    return n >= n_end && strcmp(text + n - n_end, end) == 0 ? n - n_end : n;
+}
+
+/* Calls that the template wrote must be allowed, if they may be written and if they must be. */
+static void check_allowed(const struct tool_format *format, const char *tools, const char *text) {
+    struct json *functions;
+    ck_assert(json_parse(&functions, "It", tools, strlen(tools), NULL) == STATUS_OK);
+    for (int must_call = 0; must_call < 2; must_call++) {
+        const struct tool_grammar asked = {
+            .functions = functions, .tools = format, .parallel = true, .must_call = must_call};
+        struct buf source = {0};
+        struct grammar *grammar;
+        struct err err = {0};
+        bool may_end;
+        tool_grammar_write(&asked, &source);
+        enum status status = grammar_compile(GRAMMAR_STRUCTURAL_TAG, source.data, source.length,
+                                             NULL, &grammar, &err);
+        ck_assert_msg(status == STATUS_OK, "%s: %s", format->names, err.message);
+        size_t n = length_without_end(text);
+        size_t taken = grammar_match(grammar, text, n, &may_end);
+        ck_assert_msg(taken == n && may_end, "%s, must call %d: %s is allowed up to byte %zu",
+                      format->names, must_call, text, taken);
+        grammar_release(grammar);
+        buf_free(&source);
+    }
+    json_free(functions);
+}
+
 /* ---- round trips ---------------------------------------------------------------------------- */
 
 START_TEST(calls_come_back_from_the_familys_template) {
@@ -256,7 +349,8 @@ START_TEST(calls_come_back_from_the_familys_template) {
     for (int k = 0; k < 2; k++) { /* the calls that were read are written again */
         ck_assert_msg(render(chat, k ? &read[0] : &given, &texts[k]), "%s", texts[k].data);
         ck_assert_msg(strncmp(texts[k].data, "Which?\n", 7) == 0, "%s", texts[k].data);
-        read_text(format, texts[k].data + 7, &read[k]);
+        check_allowed(format, tools_text, texts[k].data + 7);
+        read_text(format, NULL, texts[k].data + 7, &read[k]);
         ck_assert_msg(read[k].content.length == 0, "%s: %s", texts[k].data, read[k].content.data);
         ck_assert_msg(are_same(&given, &read[k], format->ids == ID_KIMI), "%s", texts[k].data);
     }
@@ -267,6 +361,49 @@ START_TEST(calls_come_back_from_the_familys_template) {
     message_free(&given);
     chat_template_free(chat);
     buf_free(&source);
+}
+END_TEST
+
+#define WORDS                                                                                      \
+    "{\"b\": true, \"c\": false, \"z\": null, \"n\": 1.5, \"l\": [true, null], \"s\": \"None\"}"
+static const char words_tools[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
+    "\"properties\":{\"b\":{\"type\":\"boolean\"},\"c\":{\"type\":\"boolean\"},\"z\":{\"anyOf\":[{"
+    "\"type\":\"integer\"},{\"type\":\"null\"}]},\"n\":{\"type\":\"number\"},\"l\":{\"type\":"
+    "\"array\"},\"s\":{\"type\":\"string\"}}}}}]";
+/* The macro of Qwen3-Coder's and Qwen3.5's templates. */
+static const struct family of_qwen = {
+    "qwen3_coder",
+    EACH("<tool_call>" LF "<function=" NAME ">" LF EACH_VALUE(
+        "<parameter={{ k }}>" LF "{% set v = v | tojson if v is mapping or (v is sequence and v is "
+        "not string) else v | string %}{{ v }}" LF "</parameter>" LF) "</function>" LF
+                                                                      "</tool_call>"),
+    true};
+
+START_TEST(qwens_templates_write_words_of_python) {
+    const struct tool_format *format = tool_format_find(of_qwen.name);
+    struct buf source = {0}, text = {0};
+    struct message given = {0}, read = {0};
+    struct chat_template *chat;
+    struct json *functions;
+    struct err err = {0};
+    write_template(&of_qwen, &source);
+    ck_assert(chat_template_new(&chat, source.data, source.length, &err) == STATUS_OK);
+    ck_assert(json_parse(&functions, "It", words_tools, strlen(words_tools), NULL) == STATUS_OK);
+    struct tool_set *known = tool_set_new(functions, NULL);
+    add_call(&given, "AbCd01234", "f", WORDS);
+    ck_assert_msg(render(chat, &given, &text), "%s", text.data);
+    ck_assert_msg(strstr(text.data, "\nTrue\n") && strstr(text.data, "\nNone\n"), "%s", text.data);
+    check_allowed(format, words_tools, text.data + 7);
+    read_text(format, known, text.data + 7, &read);
+    ck_assert_msg(are_same(&given, &read, false), "%s", read.calls[0].arguments.data);
+    tool_set_free(known);
+    json_free(functions);
+    message_free(&given);
+    message_free(&read);
+    chat_template_free(chat);
+    buf_free(&source);
+    buf_free(&text);
 }
 END_TEST
 
@@ -295,7 +432,7 @@ static void try_calls(const struct chat_template *chat, const struct tool_format
     bool rendered = render(chat, NULL, &before) && render(chat, &given, &behind);
     while (rendered && at < before.length && before.data[at] == behind.data[at]) at++;
     while (at > 0 && !strchr(">\n", behind.data[at - 1])) at--; /* markers stay whole */
-    if (rendered) read_text(format, behind.data + at, &read);
+    if (rendered) read_text(format, NULL, behind.data + at, &read);
     printf("  %d: %s\n", n,
            !rendered                        ? "refused"
            : are_same(&given, &read, false) ? "the same"
@@ -333,6 +470,7 @@ int main(int argc, char **argv) {
     Suite *suite = suite_create("server_tool_round_trips");
     TCase *core = tcase_create("core");
     tcase_add_loop_test(core, calls_come_back_from_the_familys_template, 0, N_FAMILIES);
+    tcase_add_test(core, qwens_templates_write_words_of_python);
     tcase_add_test(core, every_family_is_tried);
     suite_add_tcase(suite, core);
     return suite_main(suite);

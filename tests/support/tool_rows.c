@@ -63,8 +63,16 @@ struct tool_grammar tool_row(const char *name) {
     struct tool_grammar asked = {.functions = tools, .parallel = true};
     asked.tools = tool_format_find(name);
     ck_assert_msg(asked.tools, "%s", name);
-    asked.reasoning = reasoning_format_find(asked.tools->is_harmony ? "openai_gptoss"
-                                            : asked.tools->envelope ? "kimi_k3"
-                                                                    : "qwen3");
+    static const char *const others[] = {"kimi_k3",       "cohere2", "cohere_command4",
+                                         "openai_gptoss", "inkling", "muse_glimmer"};
+    asked.reasoning = reasoning_format_find("qwen3");
+    for (size_t i = 0; i < COUNT(others); i++) {
+        const struct reasoning_format *reasoning = reasoning_format_find(others[i]);
+        bool has_parts = asked.tools->parts && reasoning->parts == asked.tools->parts;
+        bool has_envelope = asked.tools->envelope && reasoning->envelope == asked.tools->envelope;
+        if (has_parts || has_envelope) asked.reasoning = reasoning;
+    }
+    ck_assert_ptr_eq(asked.reasoning->envelope, asked.tools->envelope);
+    ck_assert_ptr_eq(asked.reasoning->parts, asked.tools->parts);
     return asked;
 }

@@ -42,6 +42,7 @@ OBJECTS = {  # the texts before, between and after the objects, and the key of t
     "longcat": ("<longcat_tool_call>", "</longcat_tool_call>\n<longcat_tool_call>", "</longcat_tool_call>", "arguments"),
     "internlm": ("<|action_start|><|plugin|>", "<|action_end|>\n<|action_start|><|plugin|>", "<|action_end|>", "parameters"),
     "gigachat3": ("<|function_call|>", "<|function_call|>", "", "arguments"),
+    "xlam": ("[", ", ", "]", "arguments"),
 }
 
 
@@ -54,7 +55,7 @@ def objects():
         for calls in ([("w", CITY)], [("w", CITY), ("t", ZONE)], [("f", TYPES)], [("refresh", "{}")], [("f", ESCAPES)], [("c", DEEP)],
                       [("a", "{}"), ("b", '{"x": 42}')]):
             row(tools, run(*calls), "".join(f"{name}({arguments})" for name, arguments in calls))
-        if tools != "llama3_json":
+        if tools not in ("llama3_json", "xlam"):
             row(tools, "I look. " + run(("w", CITY)).lstrip(), f"C{{I look.}}w({CITY})")
 
 
@@ -288,6 +289,117 @@ def kimi_k3():
     row(None, "answer<|close|>response<|sep|>", "C{answer}", "kimi_k3")
 
 
+# ---- newer families -----------------------------------------------------------------------------------------------------------------
+
+
+def newer_families():
+    city = named("w", CITY)
+    for before, after in (("```json\n[", "]\n```"), ("[TOOL_CALLS][", "]"), ("<tool_call>[", "]</tool_call>"), ("[\n  ", "\n]")):
+        row("xlam", before + city + after, f"w({CITY})")
+    row("xlam", f"<think>I help.</think>[{city}]", f"R{{I help.}}w({CITY})", "qwen3")
+    row("xlam", f"I help.\n[{city}]", f"C{{I help.\n[{city}]}}")
+    row("xlam", "[1, 2]", "C{[1, 2]}")
+
+    def gemma_call(name, arguments):
+        return f"<start_function_call>call:{name}{{{arguments}}}<end_function_call>".replace('"', "<escape>")
+    row("functiongemma", gemma_call("w", 'city:"London"'), 'w({"city": "London"})')
+    row("functiongemma", "I look. " + gemma_call("w", 'l:"San Francisco",u:"c"'), 'C{I look.}w({"l": "San Francisco", "u": "c"})')
+    row("functiongemma", gemma_call("w", 'c:"A"') + gemma_call("t", 'z:"U"') + gemma_call("n", ""), 'w({"c": "A"})t({"z": "U"})n({})')
+    row("functiongemma", gemma_call("f", 'n:42,b:true,l:[1,"a <b> {c}"],o:{k:"v"}'), 'f({"n": 42, "b": true, "l": [1, "a <b> {c}"], "o": {"k": "v"}})')
+    row("functiongemma", "<start_function_call>call:w{l:<escape>Lon", "C{<start_function_call>call:w{l:<escape>Lon}")
+
+    def step(*calls, gap=""):
+        def invoke(name, *parameters):
+            inner = "".join(f'<steptml:parameter name="{key}">{value}</steptml:parameter>{gap}' for key, value in parameters)
+            return f'<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="{name}">{gap}{inner}</steptml:invoke><｜tool_call_end｜>'
+        return f"<｜tool_calls_begin｜>{gap}" + gap.join(invoke(*each) for each in calls) + f"{gap}<｜tool_calls_end｜>"
+    for gap in ("", "\n"):
+        row("step3", step(("w", ("city", "Tokyo")), gap=gap), 'w({"city": "Tokyo"})')
+        row("step3", "I look." + step(("w", ("c", "T"), ("n", "3")), ("t", ("z", "if a < b: x")), ("now",), gap=gap),
+            'C{I look.}w({"c": "T", "n": 3})t({"z": "if a < b: x"})now({})')
+        row("step3", step(("f", ("l", '["a", {"k": null}]'), ("b", "true")), gap=gap), 'f({"l": ["a", {"k": null}], "b": true})')
+    row("step3", f"<think>So.</think>{step(('now',))} Done.", "R{So.}C{Done.}now({})", "step3")
+    row("step3", "<｜tool_calls_begin｜><｜tool_call_begin｜>function", "C{<｜tool_calls_begin｜><｜tool_call_begin｜>function}")
+
+    def solar(name, *parameters):
+        inner = "".join(f"<|tool_arg:start|>{key}<|tool_arg:value|>{value}<|tool_arg:end|>\n" for key, value in parameters)
+        return f"<|tool_call:start|>{name}\n{inner}<|tool_call:end|>"
+    row("solar_open2", "This is a regular response.", "C{This is a regular response.}")
+    row("solar_open2", solar("w", ("city", "Seoul")), 'w({"city": "Seoul"})')
+    row("solar_open2", "Let me check. " + solar("w", ("c", "S"), ("d", "3")) + "\n" + solar("now"), 'C{Let me check.}w({"c": "S", "d": 3})now({})')
+    row("solar_open2", solar("e", ("t", 'a\n<|tool_call: "x"')), 'e({"t": "a\\n<|tool_call: \\"x\\""})')
+    row("solar_open2", f"<|think:start|>So.<|think:end|>{solar('f', ('o', DEEP))}", f"R{{So.}}f({{\"o\": {DEEP}}})", "solar_open2")
+    row("solar_open2", "<|tool_call:start|>w\n<|tool_arg:start|>c", "C{<|tool_call:start|>w\n<|tool_arg:start|>c}")
+
+    def dots(*calls):
+        def invoke(name, *parameters):
+            inner = "".join(f'<parameter name="{key}">{value}</parameter>\n' for key, value in parameters)
+            return f'<invoke name="{name}">\n{inner}</invoke>\n'
+        return "<dots_function_call>\n" + "".join(invoke(*each) for each in calls) + "</dots_function_call>"
+    row("dots", dots(("s", ("query", "weather in Shanghai"))), 's({"query": "weather in Shanghai"})')
+    row("dots", "I look.\n" + dots(("s", ("q", "a"), ("n", "2")), ("now",)), 'C{I look.}s({"q": "a", "n": 2})now({})')
+    row("dots", dots(("a",)) + "\n" + dots(("b", ("x", "true"))), 'a({})b({"x": true})')
+    row("dots", "<dots_function_call>\nno", "C{<dots_function_call>\nno}")
+
+
+def messages():
+    """Answers of several messages: Inkling's and Muse Glimmer's."""
+    thinks, text, calls, end, next_one = "<|content_thinking|>", "<|content_text|>", "<|content_invoke_tool_json|>", "<|end_message|>", "<|message_model|>"
+    think = f"{thinks}I look.{end}"
+
+    def call(name, arguments, header=""):
+        return f'{header}{calls}{{"name":"{name}","args":{arguments}}}{end}'
+    for begin in ("", next_one):
+        for header in ("", "w"):
+            row("inkling", begin + call("w", CITY, header), f"w({CITY})", "inkling")
+        row("inkling", f"{begin}{think}{next_one}{text}Hi there.{end}", "R{I look.}C{Hi there.}", "inkling")
+        row("inkling", f"{begin}{think}{next_one}{text}I check.{end}{next_one}{call('w', CITY, 'w')}{next_one}{call('t', ZONE)}",
+            f"R{{I look.}}C{{I check.}}w({CITY})t({ZONE})", "inkling")
+    row("inkling", f"{text}One.{end}{next_one}{text}Two.{end}<|content_model_end_sampling|>", "C{One.Two.}", "inkling")
+    row("inkling", call("f", ESCAPES), f"f({ESCAPES})", "inkling")
+    row("inkling", call("f", '[1]'), "C{" + '{"name":"f","args":[1]}' + "}", "inkling")
+    row("inkling", "Plain text.", "C{Plain text.}", "inkling")
+    row("inkling", "Plain", "C{Plain}", "inkling")
+    row("inkling", f"{thinks}I look", "R{I look}", "inkling")
+    row(None, f"{think}{next_one}{text}Yes.", "R{I look.}C{Yes.}", "inkling")
+
+    def atem(name, *parameters):
+        inner = "".join(f'<atem:parameter name="{key}">{value}</atem:parameter>\n' for key, value in parameters)
+        return f' to={name}<|message|><atem:function_calls>\n<atem:invoke name="{name}">\n{inner}</atem:invoke>\n</atem:function_calls>'
+    think, then = " to=self<|message|>I look.", "<|eom|><|start|>assistant"
+    row("muse_glimmer", " to=user<|message|>Hi there.<|eot|>", "C{Hi there.}", "muse_glimmer")
+    row("muse_glimmer", f"{think}{then} to=user<|message|>Hi there.", "R{I look.}C{Hi there.}", "muse_glimmer")
+    row("muse_glimmer", f"{think}{then}{atem('w', ('city', 'Tokyo'), ('n', '3'))}", 'R{I look.}w({"city": "Tokyo", "n": 3})', "muse_glimmer")
+    row("muse_glimmer", f"{atem('w', ('c', 'a <b>'))}{then}{atem('t')}<|eot|>", 'w({"c": "a <b>"})t({})', "muse_glimmer")
+    row("muse_glimmer", f" to=user<|message|>Wait.{then}{atem('f', ('o', DEEP), ('b', 'true'))}", f'C{{Wait.}}f({{"o": {DEEP}, "b": true}})', "muse_glimmer")
+    row("muse_glimmer", " to=w<|message|>no call", "C{no call}", "muse_glimmer")
+    row(None, f"{think}{then} to=user<|message|>Yes.", "R{I look.}C{Yes.}", "muse_glimmer")
+
+
+def words_in_markers():
+    """Tencent's models have a word in each marker; newer rows share the forms of GLM and Cohere."""
+    def hunyuan(word, behind, *calls, gap="\n"):
+        def pairs(parameters):
+            return "".join(f"<arg_key{word}>{key}</arg_key{word}>{gap}<arg_value{word}>{value}</arg_value{word}>{gap}" for key, value in parameters)
+        inner = "".join(f"<tool_call{word}>{name}{behind}{gap}{pairs(parameters)}</tool_call{word}>{gap}" for name, *parameters in calls)
+        return f"<tool_calls{word}>{gap}{inner}</tool_calls{word}>"
+    for tools, word, behind in (("hy_v3", ":opensource", "<tool_sep:opensource>"), ("hy_v3", "", "<tool_sep>"), ("hy_v4", ":6124c78e", ""), ("hy_v4", "", "")):
+        for gap in ("\n", ""):
+            row(tools, hunyuan(word, behind, ("w", ("city", "Seoul"), ("days", "2")), ("t",), gap=gap), 'w({"city": "Seoul", "days": 2})t({})')
+            row(tools, "I look." + hunyuan(word, behind, ("w", ("c", "San\nFrancisco")), gap=gap), 'C{I look.}w({"c": "San\\nFrancisco"})')
+        row(tools, f"<think>So.</think>{hunyuan(word, behind, ('t',))}", "R{So.}t({})", "hy_v4")
+    for tools in ("poolside_v1", "ling3"):
+        call = "<tool_call>w<arg_key>c</arg_key><arg_value>B</arg_value></tool_call>"
+        row(tools, f"<think>So.</think>{call}\n<tool_call>now</tool_call>", 'R{So.}w({"c": "B"})now({})', tools)
+    for tools, tag in (("cohere_command3", "RESPONSE"), ("cohere_command4", "TEXT"), ("cohere2", "RESPONSE")):
+        call = '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "w", "parameters": %s}\n]<|END_ACTION|>' % CITY
+        think = "<|START_THINKING|>So.<|END_THINKING|>"
+        row(tools, think + call, f"R{{So.}}w({CITY})", tools)
+        row(tools, f"{think}<|START_{tag}|>Hi there.<|END_{tag}|>", "R{So.}C{Hi there.}", tools)
+        row(tools, f"<|START_{tag}|>Hi there.<|END_{tag}|>", "C{Hi there.}", tools)
+        row(tools, f"<|START_{tag}|>Hi", "C{Hi}")
+
+
 # ---- more rows of known families ----------------------------------------------------------------------------------------------------
 
 
@@ -381,7 +493,7 @@ def more_reasoning():
 
 def main():
     for group in (objects, other_objects, llama, python, kimi, deepseek, gemma, harmony, qwen, glm, seed, minimax_m3, reasoning, kimi_k3,
-                  more_elements, typed, more_gemma, more_reasoning):
+                  newer_families, messages, words_in_markers, more_elements, typed, more_gemma, more_reasoning):
         group()
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in ROWS)
     pathlib.Path(__file__).with_name("parsers.jsonl").write_text(text)
