@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import time
 
 import httpx
@@ -25,18 +26,19 @@ def run(*command, **options):
 
 @contextlib.contextmanager
 def serving(command, port, **options):
-    """Runs a command that serves at the port, from the time when it is ready until the end of the block."""
-    server = subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True, **options)
-    try:
-        end = time.monotonic() + 60
-        while not is_ready(port):
-            assert time.monotonic() < end and server.poll() is None, (server.kill(), server.stderr.read())
-            time.sleep(0.1)
-        yield server
-    finally:
-        server.kill()
-        server.wait()
-        server.stderr.close()
+    """Runs a command that serves at the port, from the time when it is ready until the end of the block. Its log is a file: a
+    pipe without a reader would stop the server when it is full."""
+    with tempfile.TemporaryFile("w+") as log:
+        server = subprocess.Popen([str(word) for word in command], stderr=log, text=True, **options)
+        try:
+            end = time.monotonic() + 60
+            while not is_ready(port):
+                assert time.monotonic() < end and server.poll() is None, (server.kill(), log.seek(0), log.read())
+                time.sleep(0.1)
+            yield server
+        finally:
+            server.kill()
+            server.wait()
 
 
 def is_ready(port):

@@ -116,20 +116,49 @@ def load(port, clients, **fields):
         stopped.set()
 
 
-@contextlib.contextmanager
-def stopped_engine(server, _):
-    """All threads but the main one, which answers scrapes, are stopped as a debugger stops them."""
-    libc, seize, interrupt, detach = ctypes.CDLL(None, use_errno=True), 0x4206, 0x4207, 17
+LIBC, SEIZE, INTERRUPT, DETACH = ctypes.CDLL(None, use_errno=True), 0x4206, 0x4207, 17
+
+
+def stop_threads(server):
+    """Stops all threads but the main one, as a debugger stops them. Returns them."""
     threads = [int(task.name) for task in pathlib.Path(f"/proc/{server.pid}/task").iterdir() if int(task.name) != server.pid]
     for thread in threads:
-        for request in (seize, interrupt):
-            assert libc.ptrace(request, thread, None, None) == 0, os.strerror(ctypes.get_errno())
+        for request in (SEIZE, INTERRUPT):
+            assert LIBC.ptrace(request, thread, None, None) == 0, os.strerror(ctypes.get_errno())
+    return threads
+
+
+def release(threads):
+    for thread in threads:
+        os.waitpid(thread, WAIT_FOR_ALL)
+        LIBC.ptrace(DETACH, thread, None, None)
+
+
+def answers_at_work(port):
+    """Does the server answer a scrape, with a sequence that runs?"""
     try:
-        yield
-    finally:
-        for thread in threads:
-            os.waitpid(thread, WAIT_FOR_ALL)
-            libc.ptrace(detach, thread, None, None)
+        text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=1).text
+    except httpx.TransportError:
+        return False
+    return re.search(r"^vllm:num_requests_running\S* [1-9]", text, re.M) is not None
+
+
+@contextlib.contextmanager
+def stopped_engine(server, port):
+    """The engine stops in a step. A thread that stops while it holds a lock of the main one, which answers scrapes, is released."""
+    with load(port, 1, max_tokens=1200):
+        for _ in range(100):
+            threads = stop_threads(server)
+            if answers_at_work(port):
+                break
+            release(threads)
+            time.sleep(0.1)
+        else:
+            pytest.fail("the engine did not stop in a step")
+        try:
+            yield
+        finally:
+            release(threads)
 
 
 @contextlib.contextmanager
@@ -173,7 +202,7 @@ FAULTS = {
     "stopped_engine": ({"PenstockStuck"}, LATE, [], stopped_engine),
     "long_queue": ({"PenstockQueueOld"} | FIRST_TOKENS, LATE, ["--max-num-seqs", "1"], loaded(200, max_tokens=12)),
     "full_queue": ({"PenstockRefuses"}, LATE, ["--max-num-seqs", "1", "--max-queued-requests", "1"], loaded(6, max_tokens=32)),
-    "long_prompts": (TOKENS, LATE, ["--max-num-batched-tokens", "4096", "--no-enable-prefix-caching"], long_prompts),
+    "long_prompts": (TOKENS, LATE, ["--max-num-batched-tokens", "4096", "--itl-target-ms", "0", "--no-enable-prefix-caching"], long_prompts),
     "small_cache": ({"PenstockPreempts"}, LATE, ["--max-model-len", "512", "--kv-cache-memory", "14MiB"],
                     loaded(6, max_tokens=400)),
     "drained": ({"PenstockErrors"}, set(), ["--drain-delay", "120"], drained),
