@@ -192,7 +192,8 @@ clients() {
         docker/venv.sh build/clients/$venv tests/clients/requirements_$venv.txt
     done
     python_tests build/clients/openai2 tests/clients/sdks_openai2.py --seen build/clients/seen_openai2.json
-    python_tests build/clients/agents tests/clients/sdks_agents.py --seen build/clients/seen_agents.json
+    python_tests build/clients/agents tests/clients/sdks_agents.py tests/clients/sdks_schemas.py tests/clients/sdks_stores.py \
+        --seen build/clients/seen_agents.json
     python_tests build/clients/venv tests/clients --seen build/clients/seen.json
     python3 tests/clients/compatibility.py build/clients/seen.json build/clients/seen_openai2.json build/clients/seen_agents.json
 }
