@@ -50,7 +50,8 @@ static const struct member members[] = {
     {NUMBER(ranks),      R | P | B | S, "the number of ranks"},
     {TEXT(shape),        P | B | S,     "the model"},
     {TEXT(stamp),        P | B,         "the model's file"},
-    {TEXT(template),     P | S,         "the chat template, the words of questions, or a parser of answers"},
+    {TEXT(template),     P | S,
+     "the chat template, the words of questions, or a parser of answers"},
     {TEXT(weights),      R | P | B | S, "the type of the weights"},
 };
 // clang-format on

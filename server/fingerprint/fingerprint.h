@@ -30,8 +30,8 @@ struct options;
  * not a change of their form, or to kernels/cpu/order.md. */
 #define ARITHMETIC_VERSION 1
 
-/* The version of the words that server/decisions adds to questions, and of its labels. Raise it with
- * each change of them: probabilities change. */
+/* The version of the words that server/decisions adds to questions, and of its labels. Raise it
+ * with each change of them: probabilities change. */
 #define QUESTIONS_VERSION 2
 
 enum { FINGERPRINT_TEXT = 256, FINGERPRINT_SYSTEM_BYTES = 48 };
