@@ -324,6 +324,8 @@ bool low_rank_changes(const struct linear *linear, int row);
  * low.hidden if `norm` is NULL. */
 bool low_rank_begin(struct cpu *cpu, const float *x, const struct norm *norm,
                     const struct linear *linear, int n, int M);
+/* Requests the numbers that low_rank_add reads, before it is called. */
+void low_rank_fetch(const struct cpu *cpu, const struct linear *linear, int panel, int group);
 /* Adds the changes of a group of tiles in projection i of low_rank_begin to a panel's outputs
  * y[r * stride + lane], which begin at the group's first row. */
 void low_rank_add(const struct cpu *cpu, const struct linear *linear, int i, int panel, int group,

@@ -6,6 +6,7 @@
  * activated:
  *
  *     low_rank_begin     inner[row][i][rank] = a of the row's adapter times norm(x[row])
+ *     low_rank_fetch     requests the panel's b, before the product of the panel
  *     low_rank_add       y[row][lane] += scale * (inner[row][i] times b[..][lane])
  *
  * Rows of the same adapter share each number of a and b that is loaded. So an op first sorts its
@@ -26,7 +27,8 @@
 enum {
     GROUP_ROWS = TILE_GROUP * LANES,
     UNIT_RANKS = 4,
-    FLOAT_COST = 4, /* a multiply-add of floats takes the time of four of codes */
+    MOST_FETCHED = 64, /* lines of a panel: more would leave no room in the L1 cache */
+    FLOAT_COST = 4,    /* a multiply-add of floats takes the time of four of codes */
 };
 
 static size_t inner_bytes(const struct cpu *cpu) {
@@ -186,6 +188,20 @@ bool low_rank_begin(struct cpu *cpu, const float *x, const struct norm *norm,
 }
 
 /* ---- outputs -------------------------------------------------------------------------------- */
+
+/* All adapters of a step are read in each step, so their panels are in no cache. Lines that are
+ * requested before the product of a panel arrive during it. */
+void low_rank_fetch(const struct cpu *cpu, const struct linear *linear, int panel, int group) {
+    assert(panel >= 0 && panel < linear->w->n_panels && group >= 0);
+    const int end = cpu->low.group_parts[group + 1];
+    for (int p = cpu->low.group_parts[group]; p < end; p++) {
+        const struct low_rank *change = change_of(linear, cpu->low.part[p].adapter);
+        if (!change || change->rank == 0) continue;
+        const float *line = change->b_panels + low_rank_at(change->rank, panel * LANES, 0);
+        const int n = change->rank < MOST_FETCHED ? change->rank : MOST_FETCHED;
+        for (int r = 0; r < n; r++, line += LANES) __builtin_prefetch(line);
+    }
+}
 
 void low_rank_add(const struct cpu *cpu, const struct linear *linear, int i, int panel, int group,
                   float *y, size_t stride) {

@@ -89,6 +89,7 @@ static void panel_times_group(const struct job *job, const struct activations *a
                               const struct linear *linear, int panel, int group, float *y,
                               size_t stride) {
     assert(a->M == job->M);
+    if (job->adapts) low_rank_fetch(job->cpu, linear, panel, group);
     panel_times_tiles(job->cpu, linear, panel, a, group * TILE_GROUP, group_end(job->M, group), y,
                       stride);
     if (job->adapts)
