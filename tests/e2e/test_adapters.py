@@ -173,7 +173,7 @@ def test_runtime_loading_needs_a_folder():
 
 # ---- promises ----------------------------------------------------------------------------------------------------
 
-BODY = {"model": "eight", "prompt": [[7, 8, 9]] * 16, "max_tokens": 80, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+BODY = {"model": "eight", "prompt": [[7, 8, 9]] * 40, "max_tokens": 80, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
 
 
 def keep(server, key):
