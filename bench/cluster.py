@@ -3,7 +3,7 @@ number of replicas.
 
     python3 bench/cluster.py --record                            step costs of this machine, by penstock bench
     build/clients/venv/bin/python bench/cluster.py [--replicas 4,16,64] [--policies round_robin,cache_aware,kv_aware]
-        [--conversations 400] [--turns 6] [--out FILE]
+        [--conversations 400] [--turns 6] [--router="--router-temperature 1"] [--out FILE]
     build/clients/venv/bin/python bench/cluster.py --self-test
 
 A replica has a prefix cache of blocks with LRU eviction, publishes the events of its blocks as Penstock does, computes prompts
@@ -15,6 +15,7 @@ conversation begins with its own words, and each turn repeats all earlier ones.
 import argparse
 import asyncio
 import collections
+import functools
 import json
 import multiprocessing
 import os
@@ -135,47 +136,71 @@ class Publisher:
             self.number += 1
 
 
+# ---- messages of HTTP -------------------------------------------------------------------------------
+
+
+class Messages(asyncio.Protocol):
+    """A connection on which messages with a length arrive one after another."""
+
+    def __init__(self):
+        self.data, self.transport = bytearray(), None
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.data += data
+        while (end := self.data.find(b"\r\n\r\n")) >= 0:
+            head = bytes(self.data[:end]).decode("latin-1")
+            length = re.search(r"(?i)\r\ncontent-length: *(\d+)", head)
+            whole = end + 4 + (int(length[1]) if length else 0)
+            if len(self.data) < whole:
+                return
+            body = bytes(self.data[end + 4:whole])
+            del self.data[:whole]
+            self.message(head.split("\r\n", 1)[0], body)
+
+    def send(self, first, body):
+        self.transport.write(b"%s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (first, len(body)) + body)
+
+
 # ---- replicas over HTTP -----------------------------------------------------------------------------
-
-
-async def read_message(reader):
-    """Returns the first line, and the body by its length; None at the end."""
-    try:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None
-    length = re.search(r"(?i)\r\ncontent-length: *(\d+)", head)
-    return head.split("\r\n", 1)[0], await reader.readexactly(int(length[1]) if length else 0)
 
 
 def words_to_tokens(text):
     return [int(word) for word in text.split()]
 
 
-async def answer(replica, slow, path, body):
-    """Returns the JSON of an answer."""
-    if not path.startswith("/v1/completions"):
-        return {"object": "list", "data": [{"id": MODEL, "object": "model", "max_model_len": 32768}]}
-    asked = json.loads(body)
-    tokens = words_to_tokens(asked["prompt"])
-    if path.endswith("/render"):
-        return [{"request_id": "r", "token_ids": tokens}]
-    cached, first_s = replica.begin(tokens, time.monotonic() / slow)
-    await asyncio.sleep((first_s + replica.decode_s(asked["max_tokens"])) * slow)
-    made = [random.randrange(1 << 20) for _ in range(asked["max_tokens"])]
-    replica.end(tokens + made)
-    return {"object": "text_completion", "model": MODEL, "choices": [{"index": 0, "text": " ".join(map(str, made)), "finish_reason": "length"}],
-            "usage": {"prompt_tokens": len(tokens), "prompt_tokens_details": {"cached_tokens": cached}}, "first_s": first_s}
+class Connection(Messages):
+    """A connection to a simulated replica."""
 
+    def __init__(self, replica, number, slow):
+        super().__init__()
+        self.replica, self.number, self.slow = replica, number, slow
 
-def connection_of(replica, slow):
-    async def serve(reader, writer):
-        while message := await read_message(reader):
-            text = json.dumps(await answer(replica, slow, message[0].split(" ")[1], message[1])).encode()
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
-            await writer.drain()
-        writer.close()
-    return serve
+    def message(self, first, body):
+        path = first.split(" ")[1]
+        if not path.startswith("/v1/completions"):
+            return self.answer({"object": "list", "data": [{"id": MODEL, "object": "model", "max_model_len": 32768}]})
+        asked = json.loads(body)
+        tokens = words_to_tokens(asked["prompt"])
+        if path.endswith("/render"):
+            return self.answer([{"request_id": "r", "token_ids": tokens}])
+        cached, first_s = self.replica.begin(tokens, time.monotonic() / self.slow)
+        seconds = (first_s + self.replica.decode_s(asked["max_tokens"])) * self.slow
+        asyncio.get_running_loop().call_later(seconds, self.complete, tokens, cached, first_s, asked["max_tokens"])
+        return None
+
+    def complete(self, tokens, cached, first_s, n):
+        made = [random.randrange(1 << 20) for _ in range(n)]
+        self.replica.end(tokens + made)
+        self.answer({"object": "text_completion", "model": MODEL, "first_s": first_s, "replica": self.number,
+                     "choices": [{"index": 0, "text": " ".join(map(str, made)), "finish_reason": "length"}],
+                     "usage": {"prompt_tokens": len(tokens), "prompt_tokens_details": {"cached_tokens": cached}}})
+
+    def answer(self, value):
+        if not self.transport.is_closing():
+            self.send(b"HTTP/1.1 200 OK", json.dumps(value).encode())
 
 
 def serve_replicas(costs, n, n_blocks, slow, events, pipe):
@@ -186,16 +211,17 @@ def serve_replicas(costs, n, n_blocks, slow, events, pipe):
             import zmq
             context = zmq.Context(io_threads=1)
             context.set(zmq.MAX_SOCKETS, 2 * n + 16)
-        for _ in range(n):
+        for number in range(n):
             event_port = free_port() if events else None
             publish = Publisher(context, event_port) if events else lambda *_: None
             replica = Replica(costs, n_blocks, publish)
-            server = await asyncio.start_server(connection_of(replica, slow), "127.0.0.1", 0, limit=1 << 22, backlog=512)
+            server = await asyncio.get_running_loop().create_server(
+                functools.partial(Connection, replica, number, slow), "127.0.0.1", 0, backlog=512)
             ports.append((server.sockets[0].getsockname()[1], event_port))
         pipe.send(ports)
         await asyncio.Event().wait()
     raise_limits()
-    asyncio.run(run())
+    run_loop(run())
 
 
 def free_port():
@@ -210,45 +236,80 @@ def raise_limits():
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
+def run_loop(coroutine):
+    """asyncio.run, by uvloop if it is installed: a run takes half the time."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(coroutine)
+    return uvloop.run(coroutine)
+
+
 # ---- clients ----------------------------------------------------------------------------------------
 
 
-class Client:
-    """A connection to the router that is kept."""
+class Asking(Messages):
+    """A kept connection to the router."""
+    future = None
+
+    def ask(self, body):
+        self.future = asyncio.get_running_loop().create_future()
+        self.send(b"POST /v1/completions HTTP/1.1\r\nHost: router", json.dumps(body).encode())
+        return self.future
+
+    def message(self, first, body):
+        if " 200 " in first + " ":
+            self.future.set_result(json.loads(body))
+        else:
+            self.future.set_exception(RuntimeError(f"the router answered {first}: {body[:300]}"))
+
+    def connection_lost(self, error):
+        if self.future and not self.future.done():
+            self.future.set_exception(RuntimeError(f"the router closed a connection: {error}"))
+
+
+class Pool:
+    """Connections to the router; a request has one to itself."""
 
     def __init__(self, port):
-        self.port, self.pair = port, None
+        self.port, self.idle = port, []
 
     async def ask(self, body):
-        text = json.dumps(body).encode()
-        self.pair = self.pair or await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 22)
-        self.pair[1].write(b"POST /v1/completions HTTP/1.1\r\nHost: router\r\nContent-Type: application/json\r\n"
-                           b"Content-Length: %d\r\n\r\n" % len(text) + text)
-        message = await read_message(self.pair[0])
-        if not message or " 200 " not in message[0] + " ":
-            raise RuntimeError(f"the router answered {message}")
-        return json.loads(message[1])
+        while self.idle and self.idle[-1].transport.is_closing():
+            self.idle.pop()
+        if self.idle:
+            one = self.idle.pop()
+        else:
+            one = (await asyncio.get_running_loop().create_connection(Asking, "127.0.0.1", self.port))[1]
+        answer = await one.ask(body)
+        self.idle.append(one)
+        return answer
 
 
-async def converse(client, seed, args, slow, results):
+def possible(known, prompt):
+    """The tokens of a prompt that a cache with everything known has."""
+    return min(known, prompt - 1) // BLOCK * BLOCK
+
+
+async def converse(pool, seed, args, slow, results):
     draw = random.Random(seed)
-    text = " ".join(str(draw.randrange(1 << 20)) for _ in range(FIRST_WORDS))
+    text, known = " ".join(str(draw.randrange(1 << 20)) for _ in range(FIRST_WORDS)), 0
     for _ in range(args.turns):
         await asyncio.sleep(draw.expovariate(1 / args.think) * slow)
         text += " " + " ".join(str(draw.randrange(1 << 20)) for _ in range(TURN_WORDS))
-        got = await client.ask({"model": MODEL, "prompt": text, "max_tokens": ANSWER_WORDS})
+        got = await pool.ask({"model": MODEL, "prompt": text, "max_tokens": ANSWER_WORDS})
         text += " " + got["choices"][0]["text"]
-        usage = got["usage"]
-        results.append((usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"], got["first_s"]))
+        n = got["usage"]["prompt_tokens"]
+        results.append((n, got["usage"]["prompt_tokens_details"]["cached_tokens"], got["first_s"], possible(known, n), got["replica"]))
+        known = n + ANSWER_WORDS
 
 
 async def crowd(port, args, n_active, slow):
-    results, seeds = [], iter(range(args.conversations))
+    results, seeds, pool = [], iter(range(args.conversations)), Pool(port)
 
     async def worker():
-        client = Client(port)
         for seed in seeds:
-            await converse(client, seed, args, slow, results)
+            await converse(pool, seed, args, slow, results)
 
     await asyncio.gather(*(worker() for _ in range(min(n_active, args.conversations))))
     return results
@@ -257,11 +318,11 @@ async def crowd(port, args, n_active, slow):
 # ---- one measurement --------------------------------------------------------------------------------
 
 
-def start_router(policy, ports, log):
+def start_router(policy, flags, ports, log):
     port = free_port()
     urls = [f"http://127.0.0.1:{http}" for http, _ in ports]
     command = [str(pathlib.Path(sys.executable).parent / "vllm-router"), "--port", str(port), "--host", "127.0.0.1", "--policy", policy,
-               "--prometheus-port", str(free_port()), "--disable-circuit-breaker", "--worker-urls", *urls]
+               "--prometheus-port", str(free_port()), "--disable-circuit-breaker", "--log-level", "error", *flags, "--worker-urls", *urls]
     if policy == "kv_aware":
         command += ["--kv-event-model", MODEL, "--kv-event-block-size", str(BLOCK)]
         command += [f"--kv-event-source={url}=tcp://127.0.0.1:{events}" for url, (_, events) in zip(urls, ports)]
@@ -295,9 +356,9 @@ def measure(args, costs, n, policy):
     with tempfile.TemporaryFile() as log:
         router = None
         try:
-            router, port = start_router(policy, ours.recv(), log)
+            router, port = start_router(policy, args.router.split(), ours.recv(), log)
             began = time.monotonic()
-            results = asyncio.run(crowd(port, args, n_active, slow))
+            results = run_loop(crowd(port, args, n_active, slow))
             seconds = time.monotonic() - began
         finally:
             if router:
@@ -306,8 +367,11 @@ def measure(args, costs, n, policy):
             replicas.terminate()
             replicas.join()
     first = sorted(result[2] for result in results)
-    return {"replicas": n, "policy": policy, "requests": len(results), "slowness": slow, "wall_s": seconds,
-            "hit_rate": sum(result[1] for result in results) / sum(result[0] for result in results),
+    tokens = sum(result[0] for result in results)
+    return {"replicas": n, "policy": policy, "conversations": args.conversations, "requests": len(results), "slowness": slow,
+            "wall_s": seconds, "hit_rate": sum(result[1] for result in results) / tokens,
+            "possible_hit_rate": sum(result[3] for result in results) / tokens,
+            "used_replicas": len({result[4] for result in results}),
             "ttft_p50_s": statistics.median(first), "ttft_p99_s": first[int(0.99 * (len(first) - 1))]}
 
 
@@ -326,6 +390,7 @@ def self_test():
     one.end([9] * 48)
     assert events[-1] == (3, 2) and len(one.blocks) == 4 and one.cached(text) < 32
     assert one.cached([9] * 48) == 32, "one token is computed"
+    assert possible(0, 400) == 0 and possible(464, 528) == 464 and possible(64, 64) == 48
     print("cluster.py: the simulated replica keeps, loses and times its blocks")
 
 
@@ -344,19 +409,20 @@ def main():
     parser.add_argument("--blocks", type=int, default=1000, help="blocks of each replica's cache")
     parser.add_argument("--requests-a-second", type=float, default=200.0, help="that this machine can carry")
     parser.add_argument("--min-slowness", type=float, default=0.1, help="least real seconds of a simulated second")
+    parser.add_argument("--router", default="", help="more flags for the router")
     parser.add_argument("--out")
     args = parser.parse_args()
     if args.record or args.self_test:
         return record(args.program, args.model) if args.record else self_test()
     raise_limits()
     costs, rows = json.loads(COSTS.read_text(encoding="utf-8")), []
-    print("| replicas | policy | requests | hit rate | TTFT p50, s | TTFT p99, s | wall, s |\n|---|---|---|---|---|---|---|")
+    print("| replicas | used | policy | requests | hit rate | possible | TTFT p50, s | TTFT p99, s | wall, s |\n|---|---|---|---|---|---|---|---|---|")
     for n in map(int, args.replicas.split(",")):
         for policy in args.policies.split(","):
             row = measure(args, costs, n, policy)
             rows.append(row)
-            print(f"| {n} | {policy} | {row['requests']} | {row['hit_rate']:.1%} | {row['ttft_p50_s']:.3f} | "
-                  f"{row['ttft_p99_s']:.3f} | {row['wall_s']:.0f} |", flush=True)
+            print(f"| {n} | {row['used_replicas']} | {policy} | {row['requests']} | {row['hit_rate']:.1%} | {row['possible_hit_rate']:.1%} | "
+                  f"{row['ttft_p50_s']:.3f} | {row['ttft_p99_s']:.3f} | {row['wall_s']:.0f} |", flush=True)
     if args.out:
         pathlib.Path(args.out).write_text(json.dumps({"costs": costs, "rows": rows}, indent=1) + "\n", encoding="utf-8")
     return None
