@@ -3,6 +3,7 @@
 #include <assert.h>
 
 #include "engine/internal.h"
+#include "kernels/gpu_group.h"
 
 /* Opens the files and makes the plan. An error of theirs goes to rank 0. Invalid settings leave
  * the plan empty: rank 0 has the same ones and reports them. */
@@ -16,6 +17,7 @@ static enum status follow_open(struct opening *o, struct ranks_plan *plan, bool 
     o->file.guesses_ahead = config->guesses_ahead;
     status = open_config(o, err);
     if (!status) status = open_device(o, err);
+    if (!status && config->device == DEVICE_CUDA) status = gpu_group_check(err);
     if (status) return status;
     machine_memory_read(&o->machine);
     *plan = (struct ranks_plan){.model = &o->engine->model.config,
@@ -36,7 +38,8 @@ enum status engine_follow(const struct engine_config *config, int *code, struct 
     if (o.config.max_logit_rows == 0) o.config.max_logit_rows = o.config.max_num_seqs;
     if (o.config.ranks == 0) o.config.ranks = 1;
     enum status status = follow_open(&o, &plan, &is_valid, &why);
-    const struct ranks_self self = {plan.model, plan.weights, plan.config, o.machine.available};
+    const struct ranks_self self = {plan.model,          plan.weights, plan.config,
+                                    o.machine.available, o.gpu,        o.machine.device};
     assert(status == why.status);
     status = ranks_follow(config->peers, &self, is_valid ? &plan : NULL, &why, code, err);
     model_file_close(&o.file);

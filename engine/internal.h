@@ -91,6 +91,7 @@ struct opening {
     struct model_file file;
     struct engine_config config; /* the caller's settings with defaults and the chosen device */
     struct machine_memory machine;
+    int gpu;       /* of ranks in several processes: the number of this process's GPU */
     char why[160]; /* the reason for the device, for the log */
     bool text_begun, text_on_thread;
     pthread_t text_thread;

@@ -15,6 +15,7 @@
 #include "engine/memory/device.h"
 #include "engine/models/load/load.h"
 #include "engine/quantise/quantise.h"
+#include "kernels/gpu_group.h"
 
 /* ---- stages --------------------------------------------------------------------------------- */
 
@@ -35,6 +36,8 @@ enum status open_config(struct opening *o, struct err *err) {
 }
 
 enum status open_device(struct opening *o, struct err *err) {
+    if (o->config.peers && o->config.device != DEVICE_CPU)
+        o->gpu = gpu_select(peers_place(o->config.peers));
     return device_choose(&o->config, &o->machine.device, o->why, sizeof o->why, err);
 }
 
@@ -42,15 +45,19 @@ enum status open_device(struct opening *o, struct err *err) {
  * together. */
 static enum status meet_ranks(struct opening *o, struct err *err) {
     struct peers *peers = o->config.peers;
-    const struct ranks_self self = {&o->engine->model.config, model_file_weights(&o->file),
-                                    &o->config, o->machine.available};
+    const struct ranks_self self = {&o->engine->model.config,
+                                    model_file_weights(&o->file),
+                                    &o->config,
+                                    o->machine.available,
+                                    o->gpu,
+                                    o->machine.device};
     if (!peers) return STATUS_OK;
     if (peers_count(peers) != o->config.ranks)
         return err_set(err, STATUS_USAGE, "tensor-parallel-size",
                        "mpirun started %d processes, and {tensor-parallel-size} is %d; give the "
                        "same number to both",
                        peers_count(peers), o->config.ranks);
-    return ranks_meet(peers, &self, &o->machine.available, err);
+    return ranks_meet(peers, &self, &o->machine.available, &o->machine.device, err);
 }
 
 static enum status plan_memory(struct opening *o, struct err *err) {

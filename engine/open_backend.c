@@ -100,10 +100,6 @@ enum status settings_check(struct opening *o, struct err *err) {
         return err_set(err, STATUS_USAGE, "speculative-config",
                        "an encoder gives no text, so there is nothing to draft: leave out "
                        "{speculative-config}, or name decoders");
-    if (config->peers && cuda)
-        return err_set(err, STATUS_USAGE, "device",
-                       "{device} cuda: ranks in several processes compute on CPUs; give {device} "
-                       "cpu, or start one process for all GPUs of a machine");
     if (config->cpu_affinity && (cuda || config->ranks > 1))
         return err_set(err, STATUS_USAGE, "cpu-affinity",
                        "{cpu-affinity} binds the threads of one CPU rank; %s, or leave it out",
@@ -138,10 +134,10 @@ enum status settings_check(struct opening *o, struct err *err) {
 }
 
 /* Returns the maximum number of rows of a step that a CUDA graph may record: all its rows may be
- * logit rows. 0: no graphs. With several ranks there are none, because graphs do not support the
- * exchange between devices yet. An encoder lacks rows of logits. */
+ * logit rows. 0: no graphs. An encoder lacks rows of logits. Ranks record the same steps: NCCL
+ * requires that a gathering is in a graph on all ranks, or outside a graph on all. */
 static int graph_rows(const struct engine_config *config, bool is_encoder) {
-    if (config->enforce_eager || config->ranks > 1 || is_encoder) return 0;
+    if (config->enforce_eager || is_encoder) return 0;
     return min_int(config->max_num_batched_tokens, config->max_logit_rows);
 }
 
@@ -187,7 +183,7 @@ static enum status open_ranks(struct opening *o, struct backend_config *wanted, 
     struct engine *engine = o->engine;
     int n = o->config.ranks;
     bool on_cuda = o->config.device == DEVICE_CUDA;
-    enum status status = ranks_open(&engine->ranks, n, on_cuda, o->config.peers, err);
+    enum status status = ranks_open(&engine->ranks, n, on_cuda, o->gpu, o->config.peers, err);
     if (status) return status;
     if (wanted->threads == 0) wanted->threads = backend_cpu_threads();
     const struct ranks_plan plan = {&engine->model.config, model_file_weights(&o->file), &o->config,

@@ -35,12 +35,15 @@
 bool engine_failed(const struct engine *engine, struct err *err) {
     struct backend *b = engine->backend;
     if (ranks_failed(engine->ranks, err)) return true;
-    bool failed = b->device->failed && b->device->failed(b, err);
+    struct err why;
+    bool failed = b->device->failed && b->device->failed(b, &why);
     if (!failed && !engine->lacks_memory) return false;
     if (!failed)
-        err_set(err, STATUS_SERVER_ERROR, NULL,
+        err_set(&why, STATUS_SERVER_ERROR, NULL,
                 "The host cannot pin memory for the logits of a step.");
-    if (err) snprintf(err->code, sizeof err->code, "device_failed");
+    snprintf(why.code, sizeof why.code, "device_failed");
+    ranks_fail(engine->ranks, &why);
+    if (err) *err = why;
     return true;
 }
 

@@ -273,14 +273,14 @@ kills() {
     STORE_KILLS=${PENSTOCK_KILLS:-200} python_tests .venv tests/e2e/test_prefix_store.py -k kills
 }
 
-# More requests to ranks in several processes.
+# More requests to ranks in several processes, and 200 kills of one.
 ranks() {
     docker/setup.sh test
     with_tools build
     docker/build.sh release "$jobs"
     docker/fetch_model.sh
     docker/venv.sh
-    MPI_SOAK=1 python_tests .venv tests/e2e/test_mpi.py
+    MPI_SOAK=1 python_tests .venv tests/e2e/test_mpi.py tests/e2e/test_mpi_cuda.py
     python_tests .venv tests/e2e/soak_mpi_hosts.py
 }
 
@@ -303,7 +303,7 @@ for stage in ${*:-tidy release asan tsan chaos schemas packages browser e2e}; do
     gpu_programs) say "gpu_programs: the programs for a GPU compile; the slowest race-checked suites" ;;
     chaos_soak) say "chaos_soak: ${CHAOS_REQUESTS:-1000000} hostile requests, then ${CHAOS_MINUTES:-60} minutes with the thread sanitizer, then memory" ;;
     mutants) say "mutants: planted bugs that the tests must find" ;;
-    ranks) say "ranks: ranks in several processes and on two hosts (network namespaces: needs root), with more requests" ;;
+    ranks) say "ranks: ranks in several processes and on two hosts (network namespaces: needs root), with more requests and ${RANK_KILLS:-200} kills" ;;
     schemas_soak) say "schemas_soak: 100,000 random schemas of other seeds" ;;
     openapi_soak) say "openapi_soak: ${OPENAPI_EXAMPLES:-2000} random requests to each path of /openapi.json" ;;
     packages_soak) say "packages_soak: lintian, both packages in a bare Debian, the wheel, the images, two releases, alerts by faults" ;;

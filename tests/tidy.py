@@ -18,7 +18,7 @@ import tidy_docs
 # know tensors. Rooms are named from the top of the tree. A header in a room that is not a door is private to the room.
 DOORS = {
     "config": ["config.h", "json.h", "list.h", "name_index.h", "pace.h"],
-    "kernels": ["kernels.h", "backend.h", "dtype.h", "memory.h", "ops.h", "profile.h", "program.h", "sampling.h", "step.h"],
+    "kernels": ["kernels.h", "backend.h", "gpu_group.h", "dtype.h", "memory.h", "ops.h", "profile.h", "program.h", "sampling.h", "step.h"],
     "kernels/cpu": ["cpu.h"],
     "kernels/cpu/ops": [],
     "kernels/cpu/simd": [],
@@ -269,7 +269,6 @@ SHORT_FILES = {
     "kernels/cpu/simd/path_avxvnni.c": A_SET,
     "kernels/cpu/simd/peak.h": A_DOOR,
     "kernels/cpu/plain/low_rank.c": "two functions, as order.md has them",
-    "kernels/cuda/absent.c": "replaces the whole backend if it is not built",
     "kernels/cuda/tcgen05/absent.cu": "replaces the kernel of sm_100 if it is not built",
     "kernels/cuda/generation.cu": "the table of GPU generations: a row for each",
     "kernels/cuda/generation.cuh": A_DOOR,

@@ -40,6 +40,26 @@ int peers_local(const struct peers *peers) {
     abort();
 }
 
+int peers_place(const struct peers *peers) {
+    (void)peers;
+    abort();
+}
+
+void peers_fail(struct peers *peers, const char *why) {
+    (void)peers, (void)why;
+    abort();
+}
+
+void peers_off_loss(struct peers *peers, void (*fn)(void *arg)) {
+    (void)peers, (void)fn;
+    abort();
+}
+
+void peers_meanwhile(struct peers *peers, void (*fn)(void *arg), void *arg) {
+    (void)peers, (void)fn, (void)arg;
+    abort();
+}
+
 bool peers_lost(struct peers *peers, struct err *err) {
     (void)peers, (void)err;
     abort();
@@ -70,7 +90,7 @@ bool peers_receive(struct peers *peers, int from, void *data, size_t capacity, s
     abort();
 }
 
-bool peers_gather(struct peers *peers, const float *mine, int n, float *const *rows) {
+bool peers_gather(struct peers *peers, const float *mine, int n, const float *rows[]) {
     (void)peers, (void)mine, (void)n, (void)rows;
     abort();
 }

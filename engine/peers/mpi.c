@@ -1,10 +1,13 @@
 /* DESIGN: messages between the processes of one mpirun.
  *
- * Purpose   Rank 0 sends actions to the other ranks, and all ranks gather their rows.
+ * Purpose   Rank 0 sends actions to the other ranks, and all ranks gather their rows: by messages
+ *           here, or in shared memory (near.c).
  * Waiting   MPI's own waits use a whole core. Every wait here posts its requests and tests them:
  *           first without a pause, because most answers take microseconds, and then with sleeps
- *           that grow up to MOST_SLEEP_NS. So an idle rank uses less than a hundredth of a core,
- *           and the first step after a pause begins at most MOST_SLEEP_NS later.
+ *           of at most an eighth of the time waited so far. Between steps they are at most
+ *           MOST_SLEEP_NS, so an idle rank uses less than a hundredth of a core, and the first step
+ *           after a pause begins half a sleep later on average. Within a step they are at most
+ *           MOST_STEP_SLEEP_NS.
  * Threads   One thread at a time uses `words`. The watching thread (watch.c) uses `beats`, so MPI
  *           is opened for several threads.
  * Failure   A wait ends without a result if a peer is lost. Its requests are then left alone: MPI
@@ -24,28 +27,30 @@ enum { WORD_TAG = 1, ROW_TAG = 2, END_TAG = 3 };
 
 /* Times of a wait in nanoseconds: without a pause, with sched_yield, and the sleeps after that. */
 enum { SPIN_NS = 100000, YIELD_NS = 20000000, CROWDED_YIELD_NS = 200000 };
-enum { LEAST_SLEEP_NS = 50000, MOST_SLEEP_NS = 5000000 };
+enum { LEAST_SLEEP_NS = 50000, MOST_SLEEP_NS = 10000000, SLEEP_SHARE = 8 };
+enum { MOST_STEP_SLEEP_NS = 200000 }; /* while a step runs: the others compute */
+enum { PAUSES_A_LOOK = 8 };           /* the end of rank 0 may be noticed later than a message */
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-struct wait {
-    uint64_t began_ns;
-    long sleep_ns;
-};
+struct wait wait_begin(bool in_step) {
+    return (struct wait){now_ns(), in_step ? MOST_STEP_SLEEP_NS : MOST_SLEEP_NS, 0};
+}
 
-/* Returns false in the first moments, in which only the requests are tested. */
+/* Returns false in the first moments, in which the caller only looks. */
 static bool pause_longer(const struct peers *peers, struct wait *wait) {
     const uint64_t yield_ns = peers->crowded ? CROWDED_YIELD_NS : YIELD_NS;
     const uint64_t waited = now_ns() - wait->began_ns;
     if (waited < SPIN_NS && !peers->crowded) return false;
+    wait->n_pauses++;
     if (waited < yield_ns) {
         sched_yield();
         return true;
     }
-    if (wait->sleep_ns == 0) wait->sleep_ns = LEAST_SLEEP_NS;
-    nanosleep(&(struct timespec){.tv_nsec = wait->sleep_ns}, NULL);
-    wait->sleep_ns *= 2;
-    if (wait->sleep_ns > MOST_SLEEP_NS) wait->sleep_ns = MOST_SLEEP_NS;
+    uint64_t sleep_ns = waited / SLEEP_SHARE;
+    if (sleep_ns < LEAST_SLEEP_NS) sleep_ns = LEAST_SLEEP_NS;
+    if (sleep_ns > wait->most_sleep_ns) sleep_ns = wait->most_sleep_ns;
+    nanosleep(&(struct timespec){.tv_nsec = (long)sleep_ns}, NULL);
     return true;
 }
 
@@ -58,9 +63,20 @@ static bool has_ended(struct peers *peers) {
     return peers->ended;
 }
 
-/* Waits until all requests are complete. Returns false if a peer is lost or rank 0 has ended. */
-static bool wait_all(struct peers *peers, MPI_Request *requests, int n, MPI_Status *statuses) {
-    struct wait wait = {now_ns(), 0};
+static bool is_time_to_look(const struct wait *wait) {
+    return wait->n_pauses % PAUSES_A_LOOK == 0;
+}
+
+bool wait_pause(struct peers *peers, struct wait *wait) {
+    return pause_longer(peers, wait) && is_time_to_look(wait) && has_ended(peers);
+}
+
+/* Waits until all requests are complete. Without `in_step` the wait may be long, and calls
+ * peers->meanwhile in its pauses. Returns false if a peer is lost or rank 0 has ended. */
+static bool wait_all(struct peers *peers, MPI_Request *requests, int n, MPI_Status *statuses,
+                     bool in_step) {
+    const struct peers_call *call = &peers->meanwhile;
+    struct wait wait = wait_begin(in_step);
     while (!atomic_load(&peers->lost)) {
         int done = 0;
         if (MPI_Testall(n, requests, &done, statuses) != MPI_SUCCESS) {
@@ -68,7 +84,9 @@ static bool wait_all(struct peers *peers, MPI_Request *requests, int n, MPI_Stat
             return false;
         }
         if (done) return true;
-        if (pause_longer(peers, &wait) && has_ended(peers)) return false;
+        const bool has_paused = pause_longer(peers, &wait);
+        if (has_paused && !in_step && call->fn) call->fn(call->arg);
+        if (has_paused && is_time_to_look(&wait) && has_ended(peers)) return false;
     }
     return false;
 }
@@ -83,7 +101,7 @@ static bool send_tagged(struct peers *peers, int first, int last, const void *da
     if (atomic_load(&peers->lost)) return false;
     for (int r = first; r <= last; r++)
         MPI_Isend(data, (int)bytes, MPI_BYTE, r, tag, peers->words, &requests[n++]);
-    return wait_all(peers, requests, n, MPI_STATUSES_IGNORE);
+    return wait_all(peers, requests, n, MPI_STATUSES_IGNORE, true);
 }
 
 bool peers_send_all(struct peers *peers, const void *data, size_t bytes) {
@@ -104,7 +122,7 @@ bool peers_receive(struct peers *peers, int from, void *data, size_t capacity, s
     if (atomic_load(&peers->lost) || peers->ended) return false;
     if (capacity > PEERS_MESSAGE_BYTES) capacity = PEERS_MESSAGE_BYTES;
     MPI_Irecv(data, (int)capacity, MPI_BYTE, from, WORD_TAG, peers->words, &request);
-    if (!wait_all(peers, &request, 1, &status)) return false;
+    if (!wait_all(peers, &request, 1, &status, false)) return false;
     MPI_Get_count(&status, MPI_BYTE, &n);
     assert(n > 0 && (size_t)n <= capacity);
     *bytes = (size_t)n;
@@ -117,19 +135,28 @@ bool peers_ended(const struct peers *peers, int *code) {
 }
 
 /* Receives are posted first, so that arriving rows have a place. */
-bool peers_gather(struct peers *peers, const float *mine, int n, float *const *rows) {
+static bool far_gather(struct peers *peers, const float *mine, int n) {
     MPI_Request requests[2 * MAX_PEERS];
     int k = 0;
-    assert(n > 0);
-    if (atomic_load(&peers->lost)) return false;
-    for (int r = 0; r < peers->n; r++)
-        if (r != peers->rank)
-            MPI_Irecv(rows[r], n, MPI_FLOAT, r, ROW_TAG, peers->words, &requests[k++]);
+    for (int r = 0; r < peers->n; r++) {
+        if (r == peers->rank) continue;
+        if (!peers->rows[r]) peers->rows[r] = mem_large(PEERS_ROWS * sizeof(float));
+        MPI_Irecv(peers->rows[r], n, MPI_FLOAT, r, ROW_TAG, peers->words, &requests[k++]);
+    }
     for (int r = 0; r < peers->n; r++)
         if (r != peers->rank)
             MPI_Isend(mine, n, MPI_FLOAT, r, ROW_TAG, peers->words, &requests[k++]);
     assert(k == 2 * (peers->n - 1));
-    return wait_all(peers, requests, k, MPI_STATUSES_IGNORE);
+    return wait_all(peers, requests, k, MPI_STATUSES_IGNORE, true);
+}
+
+bool peers_gather(struct peers *peers, const float *mine, int n, const float *rows[]) {
+    assert(n > 0 && n <= PEERS_ROWS);
+    if (atomic_load(&peers->lost)) return false;
+    if (peers->window != MPI_WIN_NULL) return near_gather(peers, mine, n, rows);
+    if (!far_gather(peers, mine, n)) return false;
+    for (int r = 0; r < peers->n; r++) rows[r] = r == peers->rank ? mine : peers->rows[r];
+    return true;
 }
 
 /* ---- open and close ------------------------------------------------------------------------- */
@@ -144,6 +171,14 @@ int peers_count(const struct peers *peers) {
 
 int peers_local(const struct peers *peers) {
     return peers->n_local;
+}
+
+int peers_place(const struct peers *peers) {
+    return peers->place;
+}
+
+void peers_meanwhile(struct peers *peers, void (*fn)(void *arg), void *arg) {
+    peers->meanwhile = (struct peers_call){fn, arg};
 }
 
 bool peers_started(void) {
@@ -191,6 +226,7 @@ enum status peers_open(struct peers **out, int timeout_s, int loss_code, struct 
     if (peers->rank > 0) MPI_Irecv(&peers->code, 1, MPI_INT, 0, END_TAG, peers->words, &peers->end);
     *out = peers;
     status = watch_start(peers, err);
+    near_open(peers);
     peers->crowded = peers->n_local > sysconf(_SC_NPROCESSORS_ONLN);
     assert(peers->n_local >= 1 && peers->n_local <= n);
     return status;
@@ -200,7 +236,12 @@ void peers_close(struct peers *peers, int code) {
     if (!peers) return;
     if (peers->rank == 0) send_tagged(peers, 1, peers->n - 1, &code, sizeof code, END_TAG);
     watch_stop(peers);
-    if (!atomic_load(&peers->lost)) MPI_Finalize();
+    if (!atomic_load(&peers->lost)) {
+        near_close(peers);
+        MPI_Finalize();
+    }
+    for (int r = 0; r < peers->n; r++)
+        if (peers->rows[r]) mem_large_free(peers->rows[r], PEERS_ROWS * sizeof(float));
     pthread_mutex_destroy(&peers->mutex);
     mem_free(peers);
 }

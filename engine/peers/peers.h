@@ -31,21 +31,30 @@ void peers_close(struct peers *peers, int code);
 /* Did mpirun start this process as one of several? Any thread. */
 bool peers_started(void);
 
-/* The number of this process, of all processes, and of those on this machine. Any thread. */
+/* The number of this process; how many processes there are; how many are on this machine; how many
+ * on this machine have lower numbers. Any thread. */
 int peers_rank(const struct peers *peers);
 int peers_count(const struct peers *peers);
 int peers_local(const struct peers *peers);
+int peers_place(const struct peers *peers);
 
 /* Is a peer lost? If so, `err` (unless NULL) says which and why, with the code "rank_lost". Any
  * thread. */
 bool peers_lost(struct peers *peers, struct err *err);
 
+/* Declares this process lost, because it cannot go on. `why` is a sentence. The others find it lost
+ * when it ends, which its caller sees to. Any thread. */
+void peers_fail(struct peers *peers, const char *why);
+
 /* Has rank 0 ended? If so, sets *code to its exit code. */
 bool peers_ended(const struct peers *peers, int *code);
 
-/* Calls fn(arg) on the watching thread when a peer is lost, at once if one was lost before. NULL
- * ends that: after the call fn does not run. Any thread. */
+/* Calls fn(arg) when a peer is lost, mostly on the watching thread; at once if one was lost before.
+ * At most MAX_LOSS_CALLS functions, in their order. After peers_off_loss, fn does not run. Any
+ * thread. */
+enum { MAX_LOSS_CALLS = 2 };
 void peers_on_loss(struct peers *peers, void (*fn)(void *arg), void *arg);
+void peers_off_loss(struct peers *peers, void (*fn)(void *arg));
 
 /* Rank 0: sends a message to all others. `data` may be changed after the return. At most
  * PEERS_MESSAGE_BYTES. */
@@ -58,8 +67,13 @@ bool peers_send(struct peers *peers, int to, const void *data, size_t bytes);
  * longer the longer it waits. Returns false if a peer is lost or rank 0 has ended. */
 bool peers_receive(struct peers *peers, int from, void *data, size_t capacity, size_t *bytes);
 
-/* Sends mine[n] to each peer, and receives its n numbers into rows[its rank][n]; rows[own rank] is
- * not used. All processes call it with the same n. */
-bool peers_gather(struct peers *peers, const float *mine, int n, float *const *rows);
+/* Calls fn(arg) again and again while peers_receive waits, on its thread; NULL: nothing. */
+void peers_meanwhile(struct peers *peers, void (*fn)(void *arg), void *arg);
+
+/* Sends mine[n] to each peer, and sets rows[r] to the n numbers of rank r, for all ranks; rows of
+ * the own rank are `mine`. They are valid until the next call. n is at most PEERS_ROWS. All
+ * processes call it with the same n. */
+enum { PEERS_ROWS = 1 << 18 };
+bool peers_gather(struct peers *peers, const float *mine, int n, const float *rows[]);
 
 #endif

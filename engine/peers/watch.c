@@ -31,13 +31,18 @@ void peers_lose(struct peers *peers, int rank, const char *why) {
     assert(rank >= 0 && rank < peers->n);
     pthread_mutex_lock(&peers->mutex);
     if (!atomic_load(&peers->lost)) {
-        err_set(&peers->why, STATUS_SERVER_ERROR, NULL, "Rank %d of %d is lost: %s.", rank,
-                peers->n, why);
+        const bool is_sentence = *why && why[strlen(why) - 1] == '.';
+        err_set(&peers->why, STATUS_SERVER_ERROR, NULL, "Rank %d of %d is lost: %s%s", rank,
+                peers->n, why, is_sentence ? "" : ".");
         snprintf(peers->why.code, sizeof peers->why.code, "rank_lost");
         atomic_store(&peers->lost, true);
-        if (peers->on_loss) peers->on_loss(peers->arg);
+        for (int i = 0; i < peers->n_on_loss; i++) peers->on_loss[i].fn(peers->on_loss[i].arg);
     }
     pthread_mutex_unlock(&peers->mutex);
+}
+
+void peers_fail(struct peers *peers, const char *why) {
+    peers_lose(peers, peers->rank, why);
 }
 
 bool peers_lost(struct peers *peers, struct err *err) {
@@ -50,9 +55,18 @@ bool peers_lost(struct peers *peers, struct err *err) {
 
 void peers_on_loss(struct peers *peers, void (*fn)(void *arg), void *arg) {
     pthread_mutex_lock(&peers->mutex);
-    peers->on_loss = fn;
-    peers->arg = arg;
-    if (fn && atomic_load(&peers->lost)) fn(arg);
+    assert(fn && peers->n_on_loss < MAX_LOSS_CALLS);
+    peers->on_loss[peers->n_on_loss++] = (struct peers_call){fn, arg};
+    if (atomic_load(&peers->lost)) fn(arg);
+    pthread_mutex_unlock(&peers->mutex);
+}
+
+void peers_off_loss(struct peers *peers, void (*fn)(void *arg)) {
+    int left = 0;
+    pthread_mutex_lock(&peers->mutex);
+    for (int i = 0; i < peers->n_on_loss; i++)
+        if (peers->on_loss[i].fn != fn) peers->on_loss[left++] = peers->on_loss[i];
+    peers->n_on_loss = left;
     pthread_mutex_unlock(&peers->mutex);
 }
 
@@ -163,6 +177,7 @@ static struct place own_place(struct peers *peers) {
     int32_t least = peers->rank;
     MPI_Comm_split_type(peers->words, MPI_COMM_TYPE_SHARED, peers->rank, MPI_INFO_NULL, &machine);
     MPI_Comm_size(machine, &peers->n_local);
+    MPI_Comm_rank(machine, &peers->place);
     MPI_Allreduce(&least, &place.machine, 1, MPI_INT32_T, MPI_MIN, machine);
     MPI_Comm_free(&machine);
     if (stat("/proc/self/ns/pid", &names) == 0) place.pid_namespace = names.st_ino;

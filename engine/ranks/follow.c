@@ -7,7 +7,10 @@
  *
  * A process above 0 does nothing of its own accord after its hello: it receives an action, performs
  * it on this thread, and receives the next. It opens no port, and does not plan or sample. The
- * arrays of a step stay in the received message, which is kept until the next one is received. */
+ * arrays of a step stay in the received message, which is kept until the next one is received.
+ *
+ * A GPU does its passes later. So while this thread waits for a message, it also looks whether the
+ * GPU has failed: rank 0's GPU would wait for it. */
 #include <assert.h>
 #include <string.h>
 
@@ -33,17 +36,24 @@ static enum status meet_one(struct peers *peers, const struct hello *first, unio
     return hello_check(first, &other->hello, rank, err);
 }
 
+static void keep_least(struct device_memory *least, const struct device_memory *other) {
+    if (other->free < least->free) least->free = other->free;
+    if (other->total < least->total) least->total = other->total;
+}
+
 enum status ranks_meet(struct peers *peers, const struct ranks_self *self, int64_t *available,
-                       struct err *err) {
+                       struct device_memory *device, struct err *err) {
     struct hello *first = mem_calloc(1, sizeof *first);
     union greeting *other = mem_calloc(1, sizeof *other);
     const int n = peers_count(peers);
     enum status status = STATUS_OK;
     hello_make(first, self, peers_local(peers), NULL);
     int64_t least = first->available;
+    *device = first->device;
     for (int r = 1; r < n && !status; r++) {
         status = meet_one(peers, first, other, r, err);
         least = min_int64(least, other->hello.available);
+        keep_least(device, &other->hello.device);
         if (!status) log_line(LOG_INFO, "rank %d of %d is on %s", r, n, other->hello.host);
     }
     *available = least * n;
@@ -62,6 +72,8 @@ struct follower {
     struct rank_group *group;
     struct rank rank;
     struct adapter **adapters; /* [max_adapters] by number - 1; NULL: adapters are off */
+    int gpu;                   /* NO_GPU: it computes on the CPU */
+    bool is_busy;              /* its GPU may not have done all passes */
     void *message;             /* [capacity] */
     size_t capacity;
 };
@@ -70,10 +82,40 @@ static bool answer(struct follower *f, const struct message_answer *answer) {
     return peers_send(f->peers, 0, answer, sizeof *answer);
 }
 
-static bool follow_load(struct follower *f) {
+/* Joins the group of GPUs. A failure is not answered: this process ends, and rank 0 finds it
+ * lost. */
+static bool follow_join(struct follower *f, size_t bytes) {
+    const struct message_join *message = f->message;
+    struct err err = {0};
+    if (bytes != sizeof *message || f->group || f->gpu == NO_GPU) return false;
+    if (process_group_cuda(&f->group, f->peers, &message->id, f->gpu, &err))
+        peers_fail(f->peers, err.message);
+    return true;
+}
+
+static void free_adapters(struct follower *f) {
+    for (int i = 0; f->adapters && i < f->plan->config->max_adapters; i++)
+        adapter_free(f->adapters[i]);
+    mem_free(f->adapters);
+    f->adapters = NULL;
+}
+
+static bool follow_close(struct follower *f) {
+    free_adapters(f);
+    rank_close(&f->rank);
+    process_group_close(f->group, f->peers);
+    f->group = NULL;
+    return true;
+}
+
+static bool follow_load(struct follower *f, size_t bytes) {
     struct message_answer out = {0};
+    const struct message_load *message = f->message;
+    struct ranks_plan plan = *f->plan;
+    if (bytes != sizeof *message || !f->group || f->rank.model.backend) return false;
+    plan.backend.max_context = message->max_context;
     out.err.status =
-        rank_load(&f->rank, f->plan, f->group, f->plan->backend.threads, false, &out.err);
+        rank_load(&f->rank, &plan, f->group, plan.backend.threads, f->gpu != NO_GPU, &out.err);
     if (!out.err.status && f->plan->config->max_adapters > 0)
         f->adapters = mem_calloc((size_t)f->plan->config->max_adapters, sizeof *f->adapters);
     if (!out.err.status) {
@@ -119,6 +161,7 @@ static bool follow_pass(struct follower *f, size_t bytes) {
     if (step.M > model->act.max_rows || step.R > model->act.max_logit_rows) return false;
     if (!has_adapters(model, &step)) return false;
     rank_run(&f->rank, &step);
+    f->is_busy = true;
     return true;
 }
 
@@ -168,20 +211,26 @@ static bool follow_drop(struct follower *f, size_t bytes) {
     return true;
 }
 
-static void free_adapters(struct follower *f) {
-    for (int i = 0; f->adapters && i < f->plan->config->max_adapters; i++)
-        adapter_free(f->adapters[i]);
-    mem_free(f->adapters);
+/* While the next message is awaited. */
+static void watch_gpu(void *arg) {
+    struct follower *f = arg;
+    struct err err;
+    if (!f->is_busy) return;
+    f->is_busy = !rank_is_idle(&f->rank);
+    if (rank_failed(&f->rank, &err)) peers_fail(f->peers, err.message);
 }
 
 /* Performs the message's action. Returns false if it cannot be performed now. */
 static bool follow(struct follower *f, size_t bytes) {
     int32_t kind = 0;
     if (bytes >= sizeof kind) memcpy(&kind, f->message, sizeof kind);
+    if (kind == MESSAGE_CLOSE) return follow_close(f);
     if (!f->plan) return false;
     switch (kind) {
+    case MESSAGE_JOIN:
+        return follow_join(f, bytes);
     case MESSAGE_LOAD:
-        return !f->rank.model.backend && follow_load(f);
+        return follow_load(f, bytes);
     case MESSAGE_CACHE:
         return follow_cache(f, bytes);
     case MESSAGE_TOUCH:
@@ -219,13 +268,14 @@ enum status ranks_follow(struct peers *peers, const struct ranks_self *self,
     f.rank.model.shard = (struct shard){peers_rank(peers), peers_count(peers)};
     f.capacity = ADAPTER_MESSAGE_BYTES;
     f.message = mem_large(f.capacity);
-    f.group = rank_group_processes(peers);
+    f.gpu = self->config && self->config->device == DEVICE_CUDA ? self->gpu : NO_GPU;
+    if (f.gpu == NO_GPU) f.group = process_group_cpu(peers);
+    peers_meanwhile(peers, watch_gpu, &f);
     hello_make(hello, self, peers_local(peers), why);
     peers_send(peers, 0, hello, sizeof *hello);
     enum status status = follow_all(&f, code, err);
-    free_adapters(&f);
-    rank_close(&f.rank);
-    rank_group_close(f.group);
+    peers_meanwhile(peers, NULL, NULL);
+    follow_close(&f);
     mem_large_free(f.message, f.capacity);
     mem_free(hello);
     return status;

@@ -83,6 +83,9 @@ static void add_settings(struct hello *hello, const struct engine_config *c) {
     add_fact(hello, "max-num-batched-tokens", "%d", c->max_num_batched_tokens);
     add_fact(hello, "max-loras", "%d", c->max_adapters);
     add_fact(hello, "max-lora-rank", "%d", c->max_adapter_rank);
+    add_fact(hello, "enforce-eager", "%s", c->enforce_eager ? "on" : "off");
+    add_fact(hello, "wgmma", "%s", c->wgmma ? "on" : "off");
+    add_fact(hello, "deterministic", "%s", c->allow_batch_variant_gemm ? "off" : "on");
     add_fact(hello, "speculative-config", "%d drafts", c->max_logit_rows - c->max_num_seqs);
 }
 
@@ -93,6 +96,7 @@ void hello_make(struct hello *out, const struct ranks_self *self, int ranks_of_m
     memset(out, 0, sizeof *out);
     if (why) out->err = *why;
     out->available = self->available / ranks_of_machine;
+    out->device = self->device;
     if (gethostname(out->host, sizeof out->host - 1) != 0) snprintf(out->host, 2, "?");
     snprintf(out->build, sizeof out->build, "%s %s %s", build.version, build.commit, build.build);
     if (out->err.status) return;

@@ -5,6 +5,7 @@
 #define PENSTOCK_ENGINE_RANKS_INTERNAL_H
 
 #include "engine/ranks/ranks.h"
+#include "kernels/gpu_group.h"
 
 /* ---- rank.c: a rank above 0 ----------------------------------------------------------------- */
 
@@ -14,6 +15,8 @@ struct rank {
     struct kv_cache *cache;
 };
 
+enum { NO_GPU = -1 };
+
 /* Opens the backend with `threads` threads and loads the shard. The caller closes the rank even
  * after a failure. */
 enum status rank_load(struct rank *rank, const struct ranks_plan *plan, struct rank_group *group,
@@ -21,6 +24,10 @@ enum status rank_load(struct rank *rank, const struct ranks_plan *plan, struct r
 enum status rank_make_cache(struct rank *rank, const struct kv_config *config, struct err *err);
 void rank_touch_cache(struct rank *rank);
 void rank_run(struct rank *rank, const struct step *step);
+/* Has its device done all passes? Without waiting. */
+bool rank_is_idle(const struct rank *rank);
+/* Has its device failed? If so, `err` says how. */
+bool rank_failed(const struct rank *rank, struct err *err);
 void rank_close(struct rank *rank);
 /* Bytes of its activations. */
 int64_t rank_scratch(const struct rank *rank);
@@ -39,7 +46,8 @@ struct ranks_ops {
     void (*drop)(struct ranks *ranks, int number);
     bool copies; /* the ranks have copies of adapters */
     enum status (*end)(struct ranks *ranks, struct err *err);
-    bool (*failed)(const struct ranks *ranks, struct err *err); /* NULL: none can be lost */
+    bool (*failed)(const struct ranks *ranks, struct err *err);     /* NULL: none can be lost */
+    void (*fail)(const struct ranks *ranks, const struct err *why); /* NULL: nothing waits */
     void (*memory)(const struct ranks *ranks, int64_t *weights, int64_t *scratch);
 };
 
@@ -51,10 +59,20 @@ struct ranks {
 };
 
 enum status thread_ranks_open(struct ranks **out, int ranks, bool on_cuda, struct err *err);
-enum status process_ranks_open(struct ranks **out, struct peers *peers, struct err *err);
+enum status process_ranks_open(struct ranks **out, struct peers *peers, int gpu, struct err *err);
 
-/* The group of ranks that are processes: it gathers rows through the peers, which outlive it. */
-struct rank_group *rank_group_processes(struct peers *peers);
+/* ---- groups.c: the groups of ranks that are processes. The peers outlive them ---------------- */
+
+/* A group of CPUs, which gather rows by messages. */
+struct rank_group *process_group_cpu(struct peers *peers);
+
+/* A group of GPUs, which NCCL joins; `gpu` is this process's own. Waits for the other processes. If
+ * a peer is lost, the group's work ends; if this process cannot meet the others, it is lost. */
+enum status process_group_cuda(struct rank_group **out, struct peers *peers,
+                               const struct gpu_group_id *id, int gpu, struct err *err);
+
+/* Closes a group of processes. NULL does nothing. */
+void process_group_close(struct rank_group *group, struct peers *peers);
 
 /* ---- message.c: actions as bytes ------------------------------------------------------------ */
 
@@ -67,7 +85,21 @@ enum message_kind {
     MESSAGE_ADAPTER,
     MESSAGE_NUMBERS,
     MESSAGE_DROP,
+    MESSAGE_JOIN, /* of GPUs, before MESSAGE_LOAD */
+    MESSAGE_CLOSE,
     N_MESSAGE_KINDS
+};
+
+/* Rank 0 plans the memory, and so the length of sequences. */
+struct message_load {
+    int32_t kind;
+    int32_t max_context; /* of the backend's settings */
+};
+
+/* The name of the group of GPUs. */
+struct message_join {
+    int32_t kind;
+    struct gpu_group_id id;
 };
 
 /* The answer to MESSAGE_LOAD, MESSAGE_CACHE, MESSAGE_TOUCH and MESSAGE_ADAPTER. */
@@ -162,10 +194,11 @@ struct fact {
 
 /* The description of a process, for rank 0. */
 struct hello {
-    char build[FACT_BYTES]; /* the first member, so that other builds can be told */
-    char host[64];          /* its machine */
-    struct err err;         /* why it cannot take part; STATUS_OK: it can */
-    int64_t available;      /* free bytes of its machine for each of the machine's ranks */
+    char build[FACT_BYTES];      /* the first member, so that other builds can be told */
+    char host[64];               /* its machine */
+    struct err err;              /* why it cannot take part; STATUS_OK: it can */
+    int64_t available;           /* free bytes of its machine for each of the machine's ranks */
+    struct device_memory device; /* of its GPU; 0 on the CPU */
     int n;
     struct fact fact[MAX_FACTS];
 };

@@ -3,10 +3,11 @@
  * Purpose   The actions of ranks.h become messages to all other processes (message.c), which
  *           perform them in follow.c.
  * Threads   The engine's thread packs and sends a message, and goes on with rank 0's part. Within a
- *           pass the ranks meet at every all_reduce, which gathers rows (rank_group_processes).
- * Buffers   Rank 0 owns one message of a pass, and each process one buffer per other rank for
- *           gathered rows. All are allocated once. A message has left when the call that sends it
- *           returns, so the arrays of a step are free at once.
+ *           pass the ranks meet at every all_reduce, which gathers rows (groups.c).
+ * Buffers   Rank 0 owns one message of a pass, allocated once. A message has left when the call
+ *           that sends it returns, so the arrays of a step are free at once.
+ * GPUs      Two passes may be in flight. The tokens of the second may be pending: only rank 0's GPU
+ *           has them, and only rank 0 reads tokens.
  * Answers   Loading and making a cache are answered, because they can fail. A pass is not: it
  *           cannot fail, and its last all_reduce needs all ranks.
  * Adapters  Another thread gives adapters while the engine's thread runs passes. Each sends only
@@ -44,39 +45,6 @@ struct process_ranks {
 
 static struct process_ranks *processes_of(struct ranks *ranks) {
     return (struct process_ranks *)ranks;
-}
-
-/* ---- the group ------------------------------------------------------------------------------ */
-
-struct process_group {
-    struct rank_group head;
-    struct peers *peers;
-    int rank;
-    float *rows[MAX_PEERS]; /* [MOST_GATHERED] each; NULL for the own rank */
-};
-
-static bool gather(struct rank_group *head, const float *mine, int n, const float *rows[]) {
-    struct process_group *group = (struct process_group *)head;
-    assert(n > 0 && n <= MOST_GATHERED);
-    for (int r = 0; r < head->ranks; r++) rows[r] = r == group->rank ? mine : group->rows[r];
-    return peers_gather(group->peers, mine, n, group->rows);
-}
-
-static void close_group(struct rank_group *head) {
-    struct process_group *group = (struct process_group *)head;
-    for (int r = 0; r < head->ranks; r++)
-        mem_large_free(group->rows[r], group->rows[r] ? MOST_GATHERED * sizeof(float) : 0);
-    mem_free(group);
-}
-
-struct rank_group *rank_group_processes(struct peers *peers) {
-    struct process_group *group = mem_calloc(1, sizeof *group);
-    group->head = (struct rank_group){peers_count(peers), close_group, gather};
-    group->peers = peers;
-    group->rank = peers_rank(peers);
-    for (int r = 0; r < group->head.ranks; r++)
-        if (r != group->rank) group->rows[r] = mem_large(MOST_GATHERED * sizeof(float));
-    return &group->head;
 }
 
 /* ---- turns ---------------------------------------------------------------------------------- */
@@ -190,7 +158,8 @@ static void send_load(struct ranks *ranks, const struct ranks_plan *plan) {
         all->adapter = mem_large(ADAPTER_MESSAGE_BYTES);
         all->turns.dropped = mem_calloc(n, sizeof *all->turns.dropped);
     }
-    send_kind(ranks, MESSAGE_LOAD);
+    const struct message_load message = {MESSAGE_LOAD, plan->backend.max_context};
+    all->expects_answers = peers_send_all(all->peers, &message, sizeof message);
 }
 
 static void send_cache(struct ranks *ranks, const struct kv_config *config, size_t step_bytes) {
@@ -225,6 +194,10 @@ static bool is_lost(const struct ranks *ranks, struct err *err) {
     return peers_lost(((const struct process_ranks *)ranks)->peers, err);
 }
 
+static void fail(const struct ranks *ranks, const struct err *why) {
+    peers_fail(((const struct process_ranks *)ranks)->peers, why->message);
+}
+
 static enum status end_action(struct ranks *ranks, struct err *err) {
     struct process_ranks *all = processes_of(ranks);
     enum status status = STATUS_OK;
@@ -255,7 +228,8 @@ static void close_processes(struct ranks *ranks) {
     mem_free(all->turns.dropped);
     pthread_cond_destroy(&all->turns.changed);
     pthread_mutex_destroy(&all->turns.mutex);
-    rank_group_close(ranks->group);
+    send_kind(ranks, MESSAGE_CLOSE);
+    process_group_close(ranks->group, all->peers);
     mem_free(all);
 }
 
@@ -270,17 +244,31 @@ static const struct ranks_ops process_ops = {
     .copies = true,
     .end = end_action,
     .failed = is_lost,
+    .fail = fail,
     .memory = add_memory,
 };
 
-enum status process_ranks_open(struct ranks **out, struct peers *peers, struct err *err) {
-    (void)err;
+/* Names the group of GPUs to the others, and joins it with them. */
+static enum status join_gpus(struct process_ranks *all, int gpu, struct err *err) {
+    struct message_join message = {.kind = MESSAGE_JOIN};
+    enum status status = gpu_group_id(&message.id, err);
+    if (status) return status;
+    if (!peers_send_all(all->peers, &message, sizeof message)) {
+        peers_lost(all->peers, err);
+        return STATUS_SERVER_ERROR;
+    }
+    return process_group_cuda(&all->head.group, all->peers, &message.id, gpu, err);
+}
+
+enum status process_ranks_open(struct ranks **out, struct peers *peers, int gpu, struct err *err) {
     assert(peers_rank(peers) == 0);
     struct process_ranks *all = mem_calloc(1, sizeof *all);
-    all->head = (struct ranks){&process_ops, peers_count(peers), rank_group_processes(peers)};
+    all->head = (struct ranks){&process_ops, peers_count(peers), NULL};
     all->peers = peers;
     pthread_mutex_init(&all->turns.mutex, NULL);
     pthread_cond_init(&all->turns.changed, NULL);
     *out = &all->head;
+    if (gpu != NO_GPU) return join_gpus(all, gpu, err);
+    all->head.group = process_group_cpu(peers);
     return STATUS_OK;
 }

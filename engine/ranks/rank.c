@@ -37,7 +37,17 @@ void rank_touch_cache(struct rank *rank) {
 void rank_run(struct rank *rank, const struct step *step) {
     assert(rank->cache && step->M > 0);
     model_adapters_begin(&rank->model, step);
-    program_run(rank->model.backend, &rank->model.program, step, rank->cache);
+    step_run(rank->model.backend, &rank->model.program, step, rank->cache);
+}
+
+bool rank_is_idle(const struct rank *rank) {
+    struct backend *b = rank->model.backend;
+    return !b || b->host_memory || gpu_is_idle(b);
+}
+
+bool rank_failed(const struct rank *rank, struct err *err) {
+    struct backend *b = rank->model.backend;
+    return b && b->device->failed && b->device->failed(b, err);
 }
 
 void rank_close(struct rank *rank) {

@@ -22,12 +22,12 @@ int ranks_own_threads(int threads, const struct peers *peers) {
     return is_shared ? max_int(1, cores / local) : cores;
 }
 
-enum status ranks_open(struct ranks **out, int ranks, bool on_cuda, struct peers *peers,
+enum status ranks_open(struct ranks **out, int ranks, bool on_cuda, int gpu, struct peers *peers,
                        struct err *err) {
     *out = NULL;
     assert(ranks > 1 && ranks <= MAX_RANKS && (!peers || peers_count(peers) == ranks));
-    assert(!peers || !on_cuda);
-    return peers ? process_ranks_open(out, peers, err)
+    assert(!on_cuda || gpu >= 0);
+    return peers ? process_ranks_open(out, peers, on_cuda ? gpu : NO_GPU, err)
                  : thread_ranks_open(out, ranks, on_cuda, err);
 }
 
@@ -79,6 +79,10 @@ enum status ranks_end(struct ranks *ranks, struct err *err) {
 
 bool ranks_failed(const struct ranks *ranks, struct err *err) {
     return ranks && ranks->ops->failed && ranks->ops->failed(ranks, err);
+}
+
+void ranks_fail(const struct ranks *ranks, const struct err *why) {
+    if (ranks && ranks->ops->fail) ranks->ops->fail(ranks, why);
 }
 
 void ranks_memory(const struct ranks *ranks, int64_t *weights, int64_t *scratch) {

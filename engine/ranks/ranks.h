@@ -24,12 +24,13 @@ struct ranks_plan {
 };
 
 /* Makes the group of `ranks` ranks, including rank 0. With `peers` they are the processes that have
- * met (ranks_meet); otherwise it starts a thread for each rank. Fails with STATUS_USAGE if there
- * are not enough devices. */
-enum status ranks_open(struct ranks **out, int ranks, bool on_cuda, struct peers *peers,
+ * met (ranks_meet); otherwise it starts a thread for each rank. With `on_cuda`, `gpu` is the number
+ * of rank 0's GPU. Fails with STATUS_USAGE if there are not enough devices, or if NCCL cannot join
+ * them. */
+enum status ranks_open(struct ranks **out, int ranks, bool on_cuda, int gpu, struct peers *peers,
                        struct err *err);
-/* Closes the other ranks of this process and then the group. Close rank 0's backend first. Other
- * processes close theirs after peers_close. NULL does nothing. */
+/* Closes the other ranks, in other processes too, and then the group. Close rank 0's backend first.
+ * NULL does nothing. */
 void ranks_close(struct ranks *ranks);
 
 /* The group of all backends; NULL for NULL. */
@@ -71,6 +72,10 @@ enum status ranks_end(struct ranks *ranks, struct err *err);
  * passes give undefined numbers. Any thread. */
 bool ranks_failed(const struct ranks *ranks, struct err *err);
 
+/* Rank 0 cannot go on because of `why`. Ranks in other processes, which may wait for it, then end.
+ * Any thread. */
+void ranks_fail(const struct ranks *ranks, const struct err *why);
+
 /* Total bytes of the other ranks' weights and activations. */
 void ranks_memory(const struct ranks *ranks, int64_t *weights, int64_t *scratch);
 
@@ -82,15 +87,17 @@ struct ranks_self {
     const struct model_config *model;
     const struct weights *weights;
     const struct engine_config *config;
-    int64_t available; /* bytes of memory that this machine has free */
+    int64_t available;           /* bytes of memory that this machine has free */
+    int gpu;                     /* on CUDA: the number of its GPU (gpu_select) */
+    struct device_memory device; /* of that GPU; 0 on the CPU */
 };
 
 /* Rank 0: waits for the other processes and compares them with this one. Sets *available to the
- * free memory for all ranks together, if the machine with the least for one rank is typical. Fails
- * with the failure of the lowest failed rank, or with STATUS_USAGE, which names the difference:
- * build, model files, or the option. */
+ * free memory for all ranks together, if the machine with the least for one rank is typical, and
+ * *device to the least memory of a GPU. Fails with the failure of the lowest failed rank, or with
+ * STATUS_USAGE, which names the difference: build, model files, or the option. */
 enum status ranks_meet(struct peers *peers, const struct ranks_self *self, int64_t *available,
-                       struct err *err);
+                       struct device_memory *device, struct err *err);
 
 /* Another rank: reports itself to rank 0, or its failure `why` if that is not STATUS_OK, and then
  * performs the actions of rank 0 until rank 0 ends. Sets *code to rank 0's exit code. Fails if it

@@ -15,6 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+extern "C" {
+#include "kernels/gpu_group.h"
+}
 #include "kernels/cuda/backend.cuh"
 #include "kernels/cuda/generation.cuh"
 #include "kernels/cuda/rows/rows.cuh"
@@ -64,6 +67,13 @@ static void op_limits(struct backend *b, struct device_limits *out) {
 static bool op_failed(struct backend *b, struct err *err) {
     (void)b;
     return cuda_failure(err);
+}
+
+bool gpu_is_idle(struct backend *b) {
+    const cudaError_t error = cudaStreamQuery(cuda_of(b)->stream);
+    if (error == cudaErrorNotReady) return false;
+    cuda_check(error, "queued work");
+    return true;
 }
 
 /* ---- open and close ------------------------------------------------------------------------- */
@@ -175,8 +185,9 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     cudaDeviceProp prop;
     struct backend *host;
     const struct backend_config host_config = {config->threads, NULL, 1, 1, DTYPE_F32};
+    const int gpu = config->group ? nccl_gpu(config->group, config->rank) : config->rank;
     enum status status = check_config(config, err);
-    if (!status) status = device_select(&prop, config->rank, err);
+    if (!status) status = device_select(&prop, gpu, err);
     struct gpu_generation generation = {};
     const bool has_generation = !status && generation_find(&generation, &prop);
     if (!status) status = check_device(config, &prop, has_generation, err);
@@ -209,7 +220,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
                   16};
     cuda->head.ranges = nvtx_ranges();
     early_grids_find();
-    device_log(&prop, config->rank);
+    device_log(&prop, gpu);
     if (generation.is_unproven) log_unproven(&generation);
     graphs_open(&cuda->graphs, graph_rows(config), config->graphs ? config->graphs : DEFAULT_GRAPHS,
                 &cuda->persistent);

@@ -199,7 +199,7 @@ void app_close(struct app *app) {
     promises_close(app);
     traces_close(app->traces);      /* all requests have ended */
     kv_events_stop(app->kv_events); /* it wakes the scheduler */
-    if (app->options->engine.peers) peers_on_loss(app->options->engine.peers, NULL, NULL);
+    if (app->options->engine.peers) peers_off_loss(app->options->engine.peers, wake_engine);
     scheduler_free(app->scheduler);
     kv_events_close(app->kv_events);
     prefix_store_close(app->prefix_store);

@@ -1,5 +1,6 @@
-/* Functions that replace NCCL's. Ranks are threads that meet, and the host copies data among them,
- * unlike a real collective. */
+/* Functions that replace NCCL's on emulated devices. The ranks are threads or processes of one
+ * machine, and meet in shared memory that has the group's id as its name. A gathering is work of a
+ * stream as NCCL's is: it can be recorded in a graph, and a rank waits in it for the others. */
 #ifndef PENSTOCK_TESTS_CUDA_NCCL_STAND_IN_H
 #define PENSTOCK_TESTS_CUDA_NCCL_STAND_IN_H
 
@@ -17,7 +18,8 @@ enum nccl_state {
 
 /* Replaces NCCL from now on, in the given state. */
 void nccl_stand_in(enum nccl_state state);
-/* Returns how often all ranks have met since then, and the number of open communicators. */
+/* Returns how often all ranks have met since then, and the number of open communicators of this
+ * process. */
 int nccl_stand_in_meetings(void);
 int nccl_stand_in_open(void);
 

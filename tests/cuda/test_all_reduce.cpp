@@ -1,5 +1,6 @@
 /* Sums over ranks: their order and single rounding, in rows of all widths; and the messages if GPUs
  * or NCCL are missing. */
+#include <atomic>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,9 @@
 #include <unistd.h>
 
 #include "kernels/cuda/runtime/nccl.cuh"
+extern "C" {
+#include "kernels/gpu_group.h"
+}
 #include "tests/cuda/nccl_stand_in.h"
 #include "tests/cuda/support.h"
 
@@ -73,7 +77,7 @@ static void run_rank(struct rank_group *group, int rank, enum dtype act, size_t 
     cudaStream_t stream;
     CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     {
-        struct all_reduce all = {(const struct cuda_group *)group, rank, NULL, 0};
+        struct all_reduce all = {(struct cuda_group *)group, rank, NULL, 0};
         all.bytes = at_once * RANKS * WIDTH * element;
         const buffer gathered(all.bytes), mine(packed(act, given)), other(bytes);
         all.gathered = gathered.data;
@@ -113,6 +117,119 @@ START_TEST(all_ranks_get_the_sum) {
 }
 END_TEST
 
+/* ---- ranks that join by an id, as processes do ---------------------------------------------- */
+
+/* The ranks that declared themselves lost. */
+struct losses {
+    std::atomic<int> n{0};
+    std::string why;
+};
+
+static void note_loss(void *arg, const char *why) {
+    struct losses *losses = (struct losses *)arg;
+    losses->why = why;
+    losses->n++;
+}
+
+static struct rank_group *join(const struct gpu_group_id *id, int rank, struct losses *losses) {
+    struct rank_group *group;
+    struct err err = {};
+    const struct gpu_join join = {*id, RANKS, rank, rank, note_loss, losses};
+    ck_assert_int_eq(gpu_group_check(&err), STATUS_OK);
+    ck_assert_msg(gpu_group_join(&group, &join, &err) == STATUS_OK, "%s", err.message);
+    ck_assert(group->ranks == RANKS && nccl_gpu(group, rank) == rank && !group->gather);
+    return group;
+}
+
+START_TEST(ranks_that_join_by_an_id_get_the_sum) {
+    nccl_stand_in(NCCL_WORKS);
+    for (enum dtype act : activation_types) {
+        struct gpu_group_id id;
+        struct err err;
+        struct losses losses;
+        ck_assert_int_eq(gpu_group_id(&id, &err), STATUS_OK);
+        const std::vector<floats> rows = rows_of_ranks(act, RANKS, ROWS * WIDTH);
+        floats got[RANKS], left[RANKS];
+        const auto run = [&](int rank) {
+            struct rank_group *group = join(&id, rank, &losses);
+            run_rank(group, rank, act, 7, rows[(size_t)rank], &got[rank], &left[rank]);
+            rank_group_close(group);
+        };
+        std::thread second(run, 1);
+        run(0);
+        second.join();
+        ck_assert(got[0] == right_sum(act, rows) && got[1] == got[0]);
+        ck_assert_int_eq(losses.n, 0);
+    }
+    ck_assert_int_eq(nccl_stand_in_open(), 0);
+}
+END_TEST
+
+/* Rank 0 waits for rank 1, which has joined and then does nothing. */
+START_TEST(an_abort_ends_the_wait_for_a_lost_rank) {
+    struct gpu_group_id id;
+    struct err err;
+    struct losses losses;
+    nccl_stand_in(NCCL_WORKS);
+    ck_assert_int_eq(gpu_group_id(&id, &err), STATUS_OK);
+    struct rank_group *other = nullptr;
+    std::thread second([&] { other = join(&id, 1, &losses); });
+    struct rank_group *group = join(&id, 0, &losses);
+    second.join();
+    cudaStream_t stream;
+    CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    const buffer one(16), all(32);
+    finish();
+    std::atomic<bool> has_ended{false};
+    std::thread waits([&] {
+        CUDA_OK(cudaSetDevice(0));
+        nccl_gather((struct cuda_group *)group, 0, one.data, all.data, 16, stream);
+        CUDA_OK(cudaStreamSynchronize(stream));
+        nccl_gather((struct cuda_group *)group, 0, one.data, all.data, 16, stream);
+        CUDA_OK(cudaStreamSynchronize(stream));
+        has_ended = true;
+    });
+    usleep(100000);
+    ck_assert(!has_ended);
+    ck_assert(cudaStreamQuery(stream) == cudaErrorNotReady);
+    gpu_group_abort(group);
+    gpu_group_abort(group);
+    waits.join();
+    ck_assert(has_ended);
+    gpu_group_abort(other);
+    rank_group_close(group);
+    rank_group_close(other);
+    CUDA_OK(cudaStreamDestroy(stream));
+    ck_assert_int_eq(losses.n, 0);
+    ck_assert_int_eq(nccl_stand_in_open(), 0);
+}
+END_TEST
+
+START_TEST(a_rank_whose_nccl_fails_is_lost_and_says_why) {
+    struct gpu_group_id id;
+    struct err err;
+    struct losses losses;
+    nccl_stand_in(NCCL_WORKS);
+    ck_assert_int_eq(gpu_group_id(&id, &err), STATUS_OK);
+    struct rank_group *other = nullptr;
+    std::thread second([&] { other = join(&id, 1, &losses); });
+    struct rank_group *group = join(&id, 0, &losses);
+    second.join();
+    nccl_stand_in(NCCL_FAILS);
+    const buffer one(16), all(32);
+    finish();
+    for (int i = 0; i < 2; i++)
+        nccl_gather((struct cuda_group *)group, 0, one.data, all.data, 16, test_stream());
+    ck_assert_int_eq(losses.n, 1);
+    ck_assert_str_eq(losses.why.c_str(),
+                     "NCCL has failed: gathering the ranks' rows: out of luck.");
+    gpu_group_abort(group);
+    gpu_group_abort(other);
+    rank_group_close(group);
+    rank_group_close(other);
+}
+END_TEST
+
 /* ---- missing libraries and GPUs ------------------------------------------------------------- */
 
 static void refused(int ranks, const char *words) {
@@ -134,6 +251,14 @@ START_TEST(each_cause_of_a_refusal_is_named) {
     refused(RANKS, "libnccl.so.2 cannot be loaded");
     nccl_stand_in(NCCL_IS_BROKEN);
     refused(RANKS, "NCCL cannot join the GPUs: out of luck");
+    struct gpu_group_id id = {};
+    struct err err = {};
+    ck_assert_int_eq(gpu_group_id(&id, &err), STATUS_USAGE);
+    ck_assert(strstr(err.message, "NCCL cannot listen for the other GPUs: out of luck"));
+    const struct gpu_join far = {id, RANKS, 0, RANKS, note_loss, NULL};
+    struct rank_group *group;
+    ck_assert_int_eq(gpu_group_join(&group, &far, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, "device");
 }
 END_TEST
 
@@ -151,7 +276,7 @@ static std::string last_words(bool device_fails) {
         dup2(pipes[1], STDERR_FILENO);
         if (rank_group_cuda_new(&group, RANKS, &err)) _exit(1);
         if (device_fails) cuda_check(cudaErrorLaunchFailure, "a test");
-        nccl_gather((const struct cuda_group *)group, 1, one.data, one.data, 8, test_stream());
+        nccl_gather((struct cuda_group *)group, 1, one.data, one.data, 8, test_stream());
         _exit(0);
     }
     close(pipes[1]);
@@ -184,6 +309,9 @@ int main() {
     tcase_set_timeout(cases, 60);
     tcase_add_test(cases, a_sum_has_one_order);
     tcase_add_test(cases, all_ranks_get_the_sum);
+    tcase_add_test(cases, ranks_that_join_by_an_id_get_the_sum);
+    tcase_add_test(cases, an_abort_ends_the_wait_for_a_lost_rank);
+    tcase_add_test(cases, a_rank_whose_nccl_fails_is_lost_and_says_why);
     tcase_add_test(cases, each_cause_of_a_refusal_is_named);
     tcase_add_test(cases, a_rank_that_cannot_meet_the_others_says_why);
     suite_add_tcase(suite, cases);

@@ -11,6 +11,8 @@
 #include "support/tiny_model.h"
 #include "tests/cuda/nccl_stand_in.h"
 
+unsigned long cuda_emu_graph_launches(void); /* of the emulation */
+
 enum { LENGTH = 640, SHORT_LENGTH = 96, ASKED = 4, RANKS = 2 };
 
 static const struct variety {
@@ -95,12 +97,14 @@ START_TEST(two_ranks_give_the_bytes_of_one) {
         request_sets_agree(one, two);
         request_set_drop(one);
     }
+    const unsigned long launched = cuda_emu_graph_launches();
     const struct setting settings[] = {
         {"plain", 2, 33, 8, 8, 5, 300, true, 2},
         {"plain", 2, 29, 8, 8, 4, few_blocks(two, 4), true, 2},
     };
     run_mixed(two, &settings[0]);
     ck_assert_uint_gt(run_mixed(two, &settings[1]), 0);
+    ck_assert_uint_gt(cuda_emu_graph_launches() - launched, 20); /* steps were graphs on both */
     ck_assert_int_eq(nccl_stand_in_open(), 0);
     request_set_drop(two);
     if (made) unlink(made);

@@ -225,6 +225,10 @@ struct stream_clock {
     void join(const stream_clock &other);
 };
 cudaError_t enqueue(cudaStream_t stream, work what);
+/* The same for work that may be blocked: `ready` says whether it may run now. It is called only
+ * between other work of the stream, any number of times. */
+using readiness = std::function<bool()>;
+cudaError_t enqueue_when(cudaStream_t stream, readiness ready, work what);
 void run_all_streams();      /* only because this is simple: the host does not learn from it */
 void wait_for_all_streams(); /* for a call that waits for the device */
 /* Is the stream under capture? */

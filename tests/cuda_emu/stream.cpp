@@ -12,6 +12,10 @@
  * capture without a graph. An event that is recorded under capture belongs to the graph: no call
  * can wait for it. A graph may be destroyed only when all of its launches have run.
  *
+ * Work may be blocked: it waits for another stream, another thread's, or another process
+ * (enqueue_when). A blocked stream is left as it is. A host that waits for it runs the other
+ * streams, and then gives other threads their turn, until the work may run.
+ *
  * Each stream has a vector clock of the work that is known to have happened before its current
  * work: its earlier work, the work before events that it waited for, and the work that the host had
  * waited for when it queued the current work. The checker compares these clocks, not the order in
@@ -21,6 +25,8 @@
 #include <deque>
 #include <memory>
 #include <set>
+#include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "include/emu_count.h"
@@ -30,8 +36,14 @@ using namespace emu;
 
 using known_before = std::shared_ptr<const stream_clock>;
 
-struct queued {
+/* Work, and whether it may run now; an empty `ready` means always. */
+struct node {
     work what;
+    readiness ready;
+};
+
+struct queued {
+    node what;
     known_before after; /* work that happened before it, in other streams */
 };
 
@@ -42,7 +54,10 @@ struct CUstream_st {
     bool running = false, capturing = false;
     bool alone = false;   /* is it non-blocking? */
     bool invalid = false; /* has a forbidden call made the capture invalid? */
-    std::vector<work> recorded;
+    /* Does a capture forbid only its own thread some calls, and which thread is that? */
+    bool forbids_own = false;
+    std::thread::id captured_by;
+    std::vector<node> recorded;
     struct emu_between since_graph = {}; /* work queued since the last graph */
 };
 
@@ -60,17 +75,18 @@ struct CUevent_st {
 };
 
 struct CUgraph_st {
-    std::vector<work> nodes;
+    std::vector<node> nodes;
 };
 
 struct CUgraphExec_st {
-    std::vector<work> nodes;
+    std::vector<node> nodes;
     unsigned long launched = 0, ended = 0; /* launches */
 };
 
 namespace emu {
 
 static CUstream_st default_stream;
+static unsigned long n_run; /* pieces of work, of all streams */
 static std::set<CUstream_st *> streams{&default_stream};
 static cudaError_t last_error;
 /* the work that the host has waited for */
@@ -106,20 +122,41 @@ static void advance(CUstream_st *stream, const stream_clock &after) {
     checker_work(stream->number, clock);
 }
 
-/* Runs a stream until it reaches the mark, or its end. Work of two streams may wait for each other;
- * a stream that already runs is not entered again. */
+/* Runs a stream until it reaches the mark, blocked work, or its end. Work of two streams may wait
+ * for each other; a stream that already runs is not entered again. */
 static void run(CUstream_st *stream, const mark *until = nullptr) {
     turn mine;
     if (stream->running || stream->queue.empty()) return;
     device_scope scope;
     stream->running = true;
     while (!stream->queue.empty() && !(until && until->done)) {
+        if (stream->queue.front().what.ready && !stream->queue.front().what.ready()) break;
         queued next = std::move(stream->queue.front());
         stream->queue.pop_front();
         advance(stream, *next.after);
-        next.what();
+        next.what.what();
+        n_run++;
     }
     stream->running = false;
+}
+
+/* Has `run` stopped before blocked work? */
+static bool is_blocked(const CUstream_st *stream, const mark *until) {
+    return !stream->running && !stream->queue.empty() && !(until && until->done);
+}
+
+/* Runs a stream to the mark or to its end, while other threads and processes unblock it. */
+static void finish(CUstream_st *stream, const mark *until = nullptr) {
+    enum { PAUSE_US = 50 };
+    for (;; usleep(PAUSE_US)) {
+        turn mine;
+        for (unsigned long before = n_run - 1; n_run != before;) {
+            before = n_run;
+            run(stream, until);
+            if (!is_blocked(stream, until)) return;
+            for (CUstream_st *other : streams) run(other);
+        }
+    }
 }
 
 /* Do the two wait for one another, like the default stream and all streams that are not
@@ -136,7 +173,7 @@ static known_before run_others(const CUstream_st *stream) {
     auto before = std::make_shared<stream_clock>(*host_clock);
     for (CUstream_st *other : streams) {
         if (!wait_mutually(stream, other)) continue;
-        run(other);
+        finish(other);
         before->join(other->clock);
     }
     return before;
@@ -152,16 +189,19 @@ void run_all_streams() {
 }
 
 void wait_for_all_streams() {
+    finish(&default_stream);
     turn mine;
-    run_all_streams();
-    for (CUstream_st *stream : streams) host_has_waited_for(stream->clock);
+    for (CUstream_st *stream : streams) {
+        finish(stream);
+        host_has_waited_for(stream->clock);
+    }
 }
 
 void drop_all_streams() {
     for (CUstream_st *stream : streams) stream->queue.clear();
 }
 
-cudaError_t enqueue(cudaStream_t handle, work what) {
+static cudaError_t enqueue_node(cudaStream_t handle, node what) {
     turn mine;
     CUstream_st *stream = stream_of(handle);
     if (stream->capturing) {
@@ -177,6 +217,14 @@ cudaError_t enqueue(cudaStream_t handle, work what) {
     return cudaSuccess;
 }
 
+cudaError_t enqueue(cudaStream_t stream, work what) {
+    return enqueue_node(stream, {std::move(what), {}});
+}
+
+cudaError_t enqueue_when(cudaStream_t stream, readiness ready, work what) {
+    return enqueue_node(stream, {std::move(what), std::move(ready)});
+}
+
 void count_queued(cudaStream_t stream, enum emu_call kind) {
     if (in_capture(stream)) return;
     struct emu_between &counts = stream_of(stream)->since_graph;
@@ -187,6 +235,7 @@ void count_queued(cudaStream_t stream, enum emu_call kind) {
 bool refuse_in_capture(const char *what) {
     for (CUstream_st *stream : streams) {
         if (!stream->capturing) continue;
+        if (stream->forbids_own && stream->captured_by != std::this_thread::get_id()) continue;
         report("capture", "%s while a stream is under capture", what);
         stream->invalid = true;
         set_error(cudaErrorStreamCaptureUnsupported);
@@ -214,8 +263,8 @@ cudaError_t cudaStreamCreate(cudaStream_t *out) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    finish(stream);
     turn mine;
-    run(stream);
     streams.erase(stream);
     delete stream;
     return cudaSuccess;
@@ -227,14 +276,24 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
         refuse_in_capture("cudaStreamSynchronize");
         return cudaErrorStreamCaptureUnsupported;
     }
+    finish(stream_of(stream));
     turn mine;
-    run(stream_of(stream));
     host_has_waited_for(stream_of(stream)->clock);
     return last_error;
 }
 
+/* Time passes: all work runs that may. */
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-    return cudaStreamSynchronize(stream);
+    if (cudaError_t error = call_fails(EMU_WAIT)) return error;
+    if (stream_of(stream)->capturing) {
+        refuse_in_capture("cudaStreamQuery");
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    turn mine;
+    run(stream_of(stream));
+    if (is_blocked(stream_of(stream), nullptr)) return cudaErrorNotReady;
+    host_has_waited_for(stream_of(stream)->clock);
+    return last_error;
 }
 
 cudaError_t cudaDeviceSynchronize() {
@@ -290,19 +349,21 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         return cudaErrorStreamCaptureUnsupported;
     if (!event->last) return cudaSuccess;
     CUstream_st *waits = stream_of(stream);
-    return enqueue(stream, [waits, until = event->last] {
+    const auto ready = [until = event->last] {
         if (!until->done) run(until->stream, until.get());
-        waits->clock.join(until->clock);
-    });
+        return !is_blocked(until->stream, until.get());
+    };
+    return enqueue_when(stream, ready,
+                        [waits, until = event->last] { waits->clock.join(until->clock); });
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     if (event->captured && refuse_in_capture("waiting for an event of it"))
         return cudaErrorStreamCaptureUnsupported;
     if (cudaError_t error = call_fails(EMU_WAIT)) return error;
-    turn mine;
     if (!event->last) return last_error;
-    if (!event->last->done) run(event->stream, event->last.get());
+    if (!event->last->done) finish(event->stream, event->last.get());
+    turn mine;
     host_has_waited_for(event->last->clock);
     return last_error;
 }
@@ -322,11 +383,13 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) {
 static unsigned long n_graphs, n_graph_launches, n_captures;
 static struct emu_between before_graph; /* the work before the last graph */
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
     if (!stream || stream->capturing) return set_error(cudaErrorStreamCaptureUnsupported);
     if (is_told_to_fail("cudaStreamBeginCapture")) return set_error(cudaErrorMemoryAllocation);
     n_captures++;
     stream->capturing = true;
+    stream->forbids_own = mode == cudaStreamCaptureModeThreadLocal;
+    stream->captured_by = std::this_thread::get_id();
     stream->invalid = false;
     stream->recorded.clear();
     return cudaSuccess;
@@ -353,8 +416,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     if (cudaError_t error = call_fails(EMU_LAUNCH)) return error;
     if (is_told_to_fail("cudaGraphLaunch")) return set_error(cudaErrorMemoryAllocation);
-    for (const work &node : exec->nodes) {
-        cudaError_t error = enqueue(stream, node);
+    for (const node &one : exec->nodes) {
+        cudaError_t error = enqueue_node(stream, one);
         if (error != cudaSuccess) return error;
     }
     exec->launched++;

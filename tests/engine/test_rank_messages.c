@@ -107,6 +107,22 @@ START_TEST(a_step_without_logits_and_copies_arrives) {
 }
 END_TEST
 
+/* Only the GPU of rank 0 has a pending token, so its id means nothing to others. */
+START_TEST(a_step_with_pending_tokens_arrives) {
+    struct example e;
+    struct step got;
+    int32_t message[MOST_BYTES / 4];
+    example_make(&e, false);
+    e.token[3] = pending_token(1);
+    e.step.n_pending = 1;
+    e.step.sampled = e.token;
+    const size_t bytes = message_step_pack(message, sizeof message, &e.step, BLOCK);
+    ck_assert(message_step_unpack(&got, message, bytes));
+    ck_assert(got.n_pending == 0 && !got.sampled && got.M == ROWS);
+    check_equal(got.position, e.position, ROWS);
+}
+END_TEST
+
 START_TEST(a_message_of_another_length_is_refused) {
     struct example e;
     struct step got;
@@ -189,7 +205,7 @@ static struct process *process_new(void) {
 }
 
 static void greet(struct hello *out, const struct process *p, int64_t available, int local) {
-    const struct ranks_self self = {&p->model, &p->weights, &p->config, available};
+    const struct ranks_self self = {&p->model, &p->weights, &p->config, available, 0, {0}};
     hello_make(out, &self, local, NULL);
 }
 
@@ -219,18 +235,19 @@ END_TEST
 
 START_TEST(another_option_is_named) {
     struct err err;
-    struct process *p[6];
-    static const char *const names[] = {"tensor-parallel-size", "max-num-seqs",
-                                        "block-size",           "max-num-batched-tokens",
-                                        "kv-cache-dtype",       "max-model-len"};
-    for (int i = 0; i < 6; i++) p[i] = process_new();
+    struct process *p[7];
+    static const char *const names[] = {"tensor-parallel-size",   "max-num-seqs",   "block-size",
+                                        "max-num-batched-tokens", "kv-cache-dtype", "max-model-len",
+                                        "enforce-eager"};
+    for (int i = 0; i < 7; i++) p[i] = process_new();
     p[0]->config.ranks = 3;
     p[1]->config.max_num_seqs = p[1]->config.max_logit_rows = 9;
     p[2]->config.block_size = 32;
     p[3]->config.max_num_batched_tokens = 65;
     p[4]->config.kv_dtype = KV_DTYPE_FLOAT32;
     p[5]->config.max_model_len = 77;
-    for (int i = 0; i < 6; i++) {
+    p[6]->config.enforce_eager = true;
+    for (int i = 0; i < 7; i++) {
         ck_assert_int_eq(compare(process_new(), p[i], &err), STATUS_USAGE);
         ck_assert_str_eq(err.param, names[i]);
         ck_assert_ptr_nonnull(strstr(err.message, "rank 1"));
@@ -290,11 +307,24 @@ START_TEST(the_failure_of_a_process_is_passed_on) {
 }
 END_TEST
 
+START_TEST(a_greeting_has_the_gpu) {
+    struct hello *hello = mem_calloc(1, sizeof *hello);
+    struct process *p = process_new();
+    const struct ranks_self self = {&p->model, &p->weights, &p->config, 5, 1, {100, 60}};
+    hello_make(hello, &self, 1, NULL);
+    ck_assert(hello->device.total == 100 && hello->device.free == 60);
+    mem_free(hello);
+    mem_free(p);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("engine_rank_messages");
     TCase *all = tcase_create("messages");
     tcase_add_loop_test(all, a_step_arrives_as_it_was_sent, 0, 2);
     tcase_add_test(all, a_step_without_logits_and_copies_arrives);
+    tcase_add_test(all, a_step_with_pending_tokens_arrives);
+    tcase_add_test(all, a_greeting_has_the_gpu);
     tcase_add_test(all, a_message_of_another_length_is_refused);
     tcase_add_test(all, an_impossible_header_is_refused);
     tcase_add_test(all, a_cache_arrives_with_its_arrays);

@@ -61,7 +61,7 @@ enum status all_reduce_open(struct all_reduce *all, enum dtype act,
     static const struct alloc_hint sums = {"the buffer of sums over ranks", NULL,
                                            "give a smaller model"};
     if (!config->group) return STATUS_OK;
-    all->group = (const struct cuda_group *)config->group;
+    all->group = (struct cuda_group *)config->group;
     all->rank = config->rank;
     const size_t row = (size_t)config->group->ranks * (size_t)config->max_k * element_bytes(act);
     const size_t rows = MAX_GATHERED / row, most = (size_t)config->max_rows;
@@ -78,7 +78,7 @@ void all_reduce_close(struct all_reduce *all) {
 void all_reduce_run(const struct all_reduce *all, enum dtype act, void *x, void *part, int M, int K,
                     cudaStream_t stream) {
     assert(all->group);
-    const int ranks = all->group->head.ranks;
+    const int ranks = cuda_group_ranks(all->group);
     const size_t row = (size_t)K * element_bytes(act);
     const size_t at_once = all->bytes / ((size_t)ranks * row);
     assert(at_once > 0);

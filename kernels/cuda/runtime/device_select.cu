@@ -3,6 +3,10 @@
 
 #include <stdio.h>
 
+extern "C" {
+#include "kernels/gpu_group.h"
+}
+
 enum { MIN_MAJOR = 8 }; /* compute capability 8.0, sm_80 */
 
 enum status device_select(cudaDeviceProp *prop, int device, struct err *err) {
@@ -13,7 +17,9 @@ enum status device_select(cudaDeviceProp *prop, int device, struct err *err) {
     if (error != cudaSuccess || count <= device) {
         cudaGetLastError(); /* the error is handled here */
         return err_set(err, STATUS_USAGE, "device", "{device} cuda: no usable GPU was found (%s)",
-                       error == cudaSuccess ? "there is none" : cudaGetErrorString(error));
+                       error != cudaSuccess ? cudaGetErrorString(error)
+                       : count == 0         ? "there is none"
+                                            : "this machine has fewer than ranks");
     }
     if (prop->major < MIN_MAJOR)
         return err_set(err, STATUS_USAGE, "device",
@@ -28,11 +34,23 @@ enum status device_select(cudaDeviceProp *prop, int device, struct err *err) {
     return STATUS_OK;
 }
 
+/* The GPU that gpu_select selected on this thread. Without a selection, CUDA's own is 0. */
+static thread_local int selected;
+
+int gpu_select(int place) {
+    int count = 0; /* not written without a driver */
+    assert(place >= 0);
+    if (cudaGetDeviceCount(&count) != cudaSuccess)
+        cudaGetLastError();            /* device_select reports it */
+    selected = count == 1 ? 0 : place; /* a launcher may show each process only its own GPU */
+    return selected;
+}
+
 enum status backend_cuda_find(struct device_memory *memory, char *name, size_t size,
                               struct err *err) {
     cudaDeviceProp prop;
     *memory = {};
-    const enum status status = device_select(&prop, 0, err);
+    const enum status status = device_select(&prop, selected, err);
     if (status) return status;
     *memory = device_memory_now();
     snprintf(name, size, "%s", prop.name);

@@ -5,25 +5,26 @@
 
 #include "kernels/cuda/runtime/device.cuh"
 
-/* The group of rank_group_cuda_new: a communicator per rank. Rank r uses device r. */
-struct cuda_group {
-    struct rank_group head;
-    struct ncclComm *comm[MAX_RANKS];
-};
+/* The group of rank_group_cuda_new or gpu_group_join. It begins with a struct rank_group. */
+struct cuda_group;
+int cuda_group_ranks(const struct cuda_group *group);
+
+/* The number of a rank's GPU in its process. */
+int nccl_gpu(const struct rank_group *group, int rank);
 
 /* For tests: looks functions up by `find` (which returns an address or NULL) instead of in the
  * library. */
 void nccl_find_with(void *(*find)(const char *name));
 
-/* received[ranks][bytes] = the data that each rank sends. Each rank calls it on its own thread, and
- * the calls meet on the devices. */
-void nccl_gather(const struct cuda_group *group, int rank, const void *send, void *received,
-                 size_t bytes, cudaStream_t stream);
+/* Queues received[ranks][bytes] = the data that each rank sends. Each rank calls it on its own
+ * thread, and the ranks meet on the devices. After a failure or an abort the data is undefined. */
+void nccl_gather(struct cuda_group *group, int rank, const void *send, void *received, size_t bytes,
+                 cudaStream_t stream);
 
 enum { MAX_GATHERED = 32 << 20 }; /* bytes at once, unless one row of all ranks is larger */
 
 struct all_reduce {
-    const struct cuda_group *group; /* NULL: a single rank */
+    struct cuda_group *group; /* NULL: a single rank */
     int rank;
     void *gathered; /* [ranks][rows][K] of some of the rows */
     size_t bytes;
