@@ -123,7 +123,8 @@ struct backend_config {
     int graphs;               /* number of graphs to keep; 0: chosen automatically */
     struct rank_group *group; /* NULL: a single rank */
     int rank;                 /* in the group; on CUDA also the device number */
-    int max_adapter_rank;     /* CPU: the largest rank of struct low_rank; 0: no adapters */
+    int max_adapter_rank;     /* the largest rank of struct low_rank; 0: no adapters */
+    int max_adapters;         /* CUDA: the largest number of an adapter */
     /* CUDA: a library may compute products of float weights, with its own order of sums */
     bool allow_batch_variant_gemm;
     /* CUDA: use wgmma instructions for products and attention of many rows, and for all products

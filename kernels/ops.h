@@ -63,13 +63,18 @@ static inline size_t low_rank_numbers(int rank, int N) {
 
 /* The adapters of the rows of an op. The caller sets it before a pass. */
 struct row_adapters {
-    const int32_t *adapter; /* [M] the number of each row's adapter, 0: none; NULL: all are 0 */
+    /* [M] the number of each row's adapter, 0: none; NULL: all are 0. CUDA reads the step's
+     * instead */
+    const int32_t *adapter;
+    bool are_read; /* the rows are those that the step reads (its logit_row); else all */
 };
 
 /* The adapters of a projection. */
 struct low_ranks {
     const struct row_adapters *rows;
-    const struct low_rank *of; /* [adapters + 1]; of[0] has rank 0 */
+    /* [adapters + 1]; of[0] has rank 0. The list and its matrices are device memory. An op reads
+     * them when it runs, so an entry may change between steps that have no row of it */
+    const struct low_rank *of;
 };
 
 /* A projection: y = (x times w^T + bias) * scale. */
@@ -77,7 +82,7 @@ struct linear {
     struct matrix *w;            /* [N][K] */
     const float *bias;           /* [N]; NULL: zero */
     float scale;                 /* 0 stands for 1. In an MLP only `gate` and `down` may have one */
-    const struct low_ranks *low; /* NULL: no adapters. Only the CPU backend has them */
+    const struct low_ranks *low; /* NULL: no adapters */
 };
 
 static inline float linear_scale(const struct linear *linear) {

@@ -32,8 +32,7 @@ struct step {
     /* [M] position in its sequence, from 0; the row attends to 0..position */
     const int32_t *position;
     const int32_t *slot; /* [M] its slot in the KV cache: block * B + offset */
-    /* [M] the number of each row's adapter, 0: the base model; NULL: all are 0. Only the CPU
-     * backend has adapters */
+    /* [M] the number of each row's adapter, 0: the base model; NULL: all are 0 */
     const int32_t *adapter;
     /* [M] the token type of each row; NULL: all are 0. CUDA has them if rows see both ways */
     const int32_t *type;

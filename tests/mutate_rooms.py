@@ -148,6 +148,7 @@ CUDA = {
     "gemm/pack": (["gemm/pack"], ["weights", "gemm"]),
     "gemm/random": (["gemm/random"], ["random"]),
     "graph": (["graph", "step"], ["graph", "engine_graphs", "launches"]),
+    "low_rank/": (["low_rank/low_rank", "low_rank/tiles"], ["low_rank"]),
     "persistent/": (["persistent/bf16", "persistent/persistent"], ["persistent", "engine_persistent", "start"]),
     "recurrent/": (["recurrent/short_conv", "recurrent/matrices", "recurrent/gates", "recurrent/states"], ["recurrent"]),
     "rows/": (["rows/rows"], ["rows"]),

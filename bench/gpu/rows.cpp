@@ -1,11 +1,12 @@
-/* Kernels between the products: norms, gates, sums, embedding, rotary angles, writes of the cache
- * and moves of its blocks. Activations are in the L2 cache, as in the forward pass, where another
- * kernel has just written them. */
+/* Kernels between the products: norms, gates, sums, adapters, embedding, rotary angles, writes of
+ * the cache and moves of its blocks. Activations are in the L2 cache, as in the forward pass, where
+ * another kernel has just written them. */
 #include "bench/gpu/times.h"
 #include "kernels/cuda/attention/kv.cuh"
 #include "kernels/cuda/attention/rope.cuh"
 #include "kernels/cuda/gemm/matrix.cuh"
 #include "kernels/cuda/gemm/ops.cuh"
+#include "kernels/cuda/low_rank/low_rank.cuh"
 #include "kernels/cuda/rows/rows.cuh"
 
 #include <stdio.h>
@@ -104,6 +105,63 @@ static point embed_point(const model &m, int M, enum dtype type) {
                                the_stream());
                 };
             }};
+}
+
+/* ---- adapters ------------------------------------------------------------------------------- */
+
+constexpr int LORAS = 4, LORA_RANK = 16;
+
+/* Four adapters of rank 16 of a product from K to K numbers. */
+struct adapters {
+    std::shared_ptr<timed_memory> numbers, entries, tiles, inner, outputs, x, sum;
+    struct adapter_tiles of_step;
+    struct low_rank_workspace work = {};
+
+    adapters(const model &m, int M) {
+        const size_t each = (size_t)LORA_RANK * (size_t)m.K;
+        numbers = floats(2 * LORAS * each);
+        std::vector<struct low_rank> entry(1);
+        for (size_t i = 0; i < LORAS; i++)
+            entry.push_back({LORA_RANK, 1, numbers->as<float>() + 2 * i * each,
+                             numbers->as<float>() + (2 * i + 1) * each});
+        entries = std::make_shared<timed_memory>(entry);
+        std::vector<int32_t> of_row, open(LORAS + 1);
+        for (int r = 0; r < M; r++) of_row.push_back(1 + r * LORAS / M);
+        std::vector<struct adapter_tile> tile((size_t)adapter_tiles_most(M, LORAS));
+        adapter_tiles_fill(tile.data(), of_row.data(), nullptr, M, M, LORAS, open.data());
+        tiles = std::make_shared<timed_memory>(tile);
+        of_step = {tiles->as<struct adapter_tile>(), (int)tile.size()};
+        inner = floats((size_t)M * LOW_RANK_JOBS * LORA_RANK);
+        outputs = floats((size_t)M * (size_t)m.K);
+        x = activations(M, m.K), sum = activations(M, m.K);
+        work.act = ACT, work.stream = the_stream(), work.max_rank = LORA_RANK;
+        work.inner = inner->as<float>();
+    }
+    struct low_rank_job job(int N) const {
+        return {entries->as<struct low_rank>(), sum->data, outputs->as<float>(), N, 1};
+    }
+};
+
+static point adapters_point(const model &m, int M, bool is_sum) {
+    const double matrix = (double)min_int(M, LORAS) * LORA_RANK * m.K * 4;
+    const double rows = (double)M * m.K * (is_sum ? 4 + 2 * SIZE : SIZE);
+    return {named(is_sum ? "adapters B and sum" : "adapters A", m, M), matrix + rows, 0, 1,
+            [=]() -> call {
+                auto of = std::make_shared<adapters>(m, M);
+                return [=](int) {
+                    const struct low_rank_job job = of->job(m.K);
+                    if (is_sum)
+                        low_rank_sum(&of->work, &of->of_step, &job, of->sum->data);
+                    else
+                        low_rank_inner(&of->work, &of->of_step, &job, 1, of->x->data, M, m.K);
+                };
+            }};
+}
+static point adapters_a_point(const model &m, int M) {
+    return adapters_point(m, M, false);
+}
+static point adapters_b_point(const model &m, int M) {
+    return adapters_point(m, M, true);
 }
 
 /* ---- heads ---------------------------------------------------------------------------------- */
@@ -205,8 +263,9 @@ std::vector<point> list_rows(bool tiny) {
     std::vector<point> points;
     for (const model &m : models(tiny))
         for (int M : row_counts(tiny)) {
-            for (auto make : {norm_point, gate_point, bias_point, gather_point, angles_point,
-                              prepare_bf16_point, prepare_e4m3_point})
+            for (auto make :
+                 {norm_point, gate_point, bias_point, gather_point, angles_point,
+                  prepare_bf16_point, prepare_e4m3_point, adapters_a_point, adapters_b_point})
                 points.push_back(make(m, M));
             for (enum dtype type : {DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_K})
                 if (m.K % dtype_block_elements(type) == 0)

@@ -130,6 +130,7 @@ static enum status check_config(const struct backend_config *config, struct err 
     assert(config->graph_rows >= 0 && config->graph_rows <= config->max_rows);
     assert(config->n_windows >= 0 && config->n_windows <= MAX_WINDOWS);
     assert(!config->both_ways || config->graph_rows == 0);
+    assert(config->max_adapter_rank == 0 || config->max_adapters > 0);
     if (act != DTYPE_F32 && act != DTYPE_F16 && act != DTYPE_BF16)
         return err_set(err, STATUS_USAGE, "dtype", "activations are float32, float16 or bfloat16");
     return STATUS_OK;
@@ -204,6 +205,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
                     config->heads,    generation.chunks, config->n_windows};
     memcpy(cuda->limits.windows, config->windows, sizeof config->windows);
     cuda->limits.both_ways = config->both_ways;
+    cuda->limits.max_adapters = config->max_adapter_rank > 0 ? config->max_adapters : 0;
     snprintf(cuda->architecture, sizeof cuda->architecture, "sm_%d%d", prop.major, prop.minor);
     cuda->head = {&cuda_compute_ops,
                   &cuda_memory_ops,
@@ -229,6 +231,10 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     if (!status)
         status = gemm_workspace_open(&cuda->gemm, cuda->act, config->max_rows, config->max_k,
                                      generation.products, cuda->stream, err);
+    if (!status)
+        status = low_rank_open(&cuda->gemm.low, cuda->act, config->max_adapter_rank,
+                               config->max_rows, config->max_k, cuda->stream, err);
+    cuda->gemm.low.tiles = cuda->step.at.tiles;
     if (!status)
         status = expert_workspace_open(&cuda->experts, &config->experts, cuda->act,
                                        config->max_rows, err);

@@ -47,8 +47,9 @@ static void op_run(struct backend *b, const struct program *program, const struc
     struct step padded = *step;
     padded.M = padded.R = rows;
     struct queued_pass pass = {b, program, &padded, cache};
-    const bool one_grid = rows <= cuda->persistent.max_rows;
-    struct graph_key key = {rows, {}, step->sampled, cache, one_grid};
+    const bool adapts = step->adapter != NULL;
+    const bool one_grid = !adapts && rows <= cuda->persistent.max_rows;
+    struct graph_key key = {rows, {}, step->sampled, cache, one_grid, adapts};
     for (int w = 0; w < MAX_WINDOWS; w++) {
         key.items[w] = cuda->attention.plan[w].n_items;
         if (cuda->attention.plan[w].n_whole > 0) key.one_grid = false;

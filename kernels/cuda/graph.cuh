@@ -11,6 +11,7 @@ struct graph_key {
     const int32_t *sampled; /* source of pending tokens */
     const struct kv_cache *cache;
     bool one_grid; /* the step may run as a persistent step */
+    bool adapts;   /* some rows have adapters: more launches, and never a persistent step */
 };
 
 /* A key that occurred. */

@@ -12,7 +12,8 @@
  *
  *     token | position | logit_row | slot | line | copies | states | items ... | tables | settings
  *
- * The rows of an encoder also have the last positions of their sequences, and token types.
+ * The rows of an encoder also have the last positions of their sequences, and token types. If rows
+ * have adapters, their tiles follow the states: all rows, and those that are read.
  *
  * The settings of the samples are included if the step names its samples. They follow all data of a
  * graph's launches, because sampling is not part of a graph. If they exceed their space they are
@@ -32,7 +33,7 @@
 #include <string.h>
 
 #include "kernels/cuda/attention/kv.cuh"
-
+#include "kernels/cuda/low_rank/low_rank.cuh"
 #include "kernels/cuda/runtime/runtime.cuh"
 #include "kernels/cuda/sampling/sampling.cuh"
 
@@ -78,6 +79,21 @@ static size_t settings_room(const struct step_limits *most) {
     return (size_t)most->max_seqs * SETTINGS_PER_SEQ + SETTINGS_BESIDE;
 }
 
+enum { TILE_NUMBERS = sizeof(struct adapter_tile) / sizeof(int32_t) };
+static_assert(TILE_NUMBERS * sizeof(int32_t) == sizeof(struct adapter_tile), "no padding");
+
+/* Numbers of the tiles of all rows and of those that are read. */
+static size_t tile_numbers(const struct step_limits *most) {
+    if (most->max_adapters == 0) return 0;
+    return 2 * TILE_NUMBERS * (size_t)adapter_tiles_most(most->max_rows, most->max_adapters);
+}
+
+/* Numbers at the end of a buffer that are not uploaded: the offsets of lines, and work memory for
+ * tiles. */
+static size_t work_numbers(const struct step_limits *most) {
+    return (size_t)most->max_seqs + 1 + (size_t)most->max_adapters + 1;
+}
+
 /* Numbers in the largest step. */
 static size_t largest(const struct attention_workspace *work, int B) {
     const struct step_limits *most = &work->limits;
@@ -90,8 +106,8 @@ static size_t largest(const struct attention_workspace *work, int B) {
     const size_t rows = (size_t)(4 + 2 * most->n_windows) * M;
     /* States of recurrent layers: row_start, state, state_after, and the copies. */
     const size_t states = work->has_states ? 3 * M + 4 * S + 2 : 0;
-    return states + rows + (size_t)work->kinds * blocks + items + settings + S +
-           1; /* and the offsets */
+    return states + rows + (size_t)work->kinds * blocks + items + settings + tile_numbers(most) +
+           work_numbers(most);
 }
 
 size_t step_memory_bytes(const struct attention_workspace *work, int B) {
@@ -266,6 +282,22 @@ static void put_states(struct device_step *at, struct step_layout *to, const str
     at->state_to = put(to, step->state_to, copies, copies, 0);
 }
 
+/* Appends the tiles of all rows, then those of the rows that are read. */
+static void put_tiles(struct device_step *at, struct step_layout *to, const struct step *step,
+                      const struct step_limits *most) {
+    int32_t *open = to->host + to->capacity + most->max_seqs + 1;
+    assert(most->max_adapters > 0 && at->R <= at->M);
+    for (int i = 0; i < 2; i++) {
+        const bool are_read = i > 0;
+        const int rows = are_read ? at->R : at->M, n = are_read ? step->R : step->M;
+        const int tiles = adapter_tiles_most(rows, most->max_adapters);
+        int32_t *place = reserve(to, (size_t)tiles * TILE_NUMBERS);
+        adapter_tiles_fill((struct adapter_tile *)place, step->adapter,
+                           are_read ? step->logit_row : NULL, n, rows, most->max_adapters, open);
+        at->tiles[i] = {(const struct adapter_tile *)on_device(to, place), tiles};
+    }
+}
+
 /* Plans attention for each window. Sequence numbers are replaced by the offsets of their lines;
  * layers with a window use the last table. */
 static void put_items(struct step_layout *to, const struct step *step, int rows,
@@ -317,6 +349,7 @@ static void lay_out(struct device_step *at, struct step_layout *to, const struct
     }
     put_slots(at, to, step, &lines, M + more, work->kinds);
     if (work->has_states) put_states(at, to, step, rows);
+    if (step->adapter) put_tiles(at, to, step, &work->limits);
     put_items(to, step, rows, &lines, work);
     at->table = on_device(to, to->host + to->used);
     for (int kind = 0; kind < work->kinds; kind++)
@@ -329,8 +362,8 @@ void step_upload(struct step_memory *memory, const struct step *step, int rows,
     const int turn = memory->turn;
     memory->turn = (turn + 1) % MAX_IN_FLIGHT;
     cuda_check(cudaEventSynchronize(memory->copied[turn]), "waiting for a step's copy");
-    const size_t offsets = (size_t)work->limits.max_seqs + 1;
-    struct step_layout to = {memory->host[turn], memory->device, 0, memory->capacity - offsets};
+    struct step_layout to = {memory->host[turn], memory->device, 0,
+                             memory->capacity - work_numbers(&work->limits)};
     lay_out(&memory->at, &to, step, rows, work, B);
     cuda_check(cudaMemcpyAsync(memory->device, to.host, to.used * sizeof(int32_t),
                                cudaMemcpyHostToDevice, stream),

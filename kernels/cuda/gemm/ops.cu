@@ -49,6 +49,7 @@ void gemm_workspace_close(struct gemm_workspace *work) {
     cuda_check(cudaFree(work->memory), "freeing memory for products");
     cuda_check(cudaFree(work->scratch.counters), "freeing memory for parts of products");
     cuda_check(cudaFree(work->scratch.wide), "freeing memory for products of many rows");
+    low_rank_close(&work->low);
 }
 
 /* Returns the input rows of some products. Fuses the norm if every product supports it; otherwise
@@ -94,6 +95,111 @@ static void multiply_wide(struct gemm_workspace *work, float *const *y, const fl
     }
 }
 
+/* ---- adapters ------------------------------------------------------------------------------- */
+
+/* Returns the tiles of a projection's rows; NULL if no row has an adapter that could change it. */
+static const struct adapter_tiles *tiles_of(const struct gemm_workspace *work,
+                                            const struct linear *linear) {
+    if (!linear->low || !work->low.tiles) return NULL;
+    const struct adapter_tiles *tiles = &work->low.tiles[linear->low->rows->are_read];
+    return tiles->n > 0 ? tiles : NULL;
+}
+
+static struct low_rank_job job_of(const struct linear *linear, void *y, const float *from) {
+    return {linear->low ? linear->low->of : NULL, y, from, linear->w->packed.N,
+            linear_scale(linear)};
+}
+
+/* Computes the inner products of norm(x). A fused norm leaves no rows, so they are made here. */
+static void begin_changes(struct gemm_workspace *work, const struct adapter_tiles *tiles,
+                          const struct low_rank_job *jobs, int n, const void *x,
+                          const struct norm *norm, int M, int K) {
+    assert((size_t)M * (size_t)K <= work->numbers);
+    if (norm) rows_norm(work->act, work->normed, x, norm, M, K, work->stream);
+    low_rank_inner(&work->low, tiles, jobs, n, norm ? work->normed : x, M, K);
+}
+
+/* Adds the adapters' changes to the outputs of products. */
+static void change_products(struct gemm_workspace *work, float *const *y, const float *x,
+                            const struct norm *norm, const struct linear *linear, int n, int M) {
+    struct low_rank_job jobs[LOW_RANK_JOBS];
+    const struct adapter_tiles *all = NULL;
+    int count = 0;
+    for (int i = 0; i < n; i++) {
+        const struct adapter_tiles *tiles = tiles_of(work, &linear[i]);
+        if (!tiles) continue;
+        assert(!is_wide(work, &linear[i]) && count < LOW_RANK_JOBS && (!all || all == tiles));
+        all = tiles;
+        jobs[count++] = job_of(&linear[i], y[i], NULL);
+    }
+    if (count == 0) return;
+    begin_changes(work, all, jobs, count, x, norm, M, linear->w->packed.K);
+    low_rank_change(&work->low, all, jobs, count);
+}
+
+/* sum += x times linear with its changes. The product is kept in float32, so that the sum of a
+ * row without an adapter is rounded once, as without this step's adapters. */
+static void add_changed(struct gemm_workspace *work, const struct adapter_tiles *tiles, float *sum,
+                        const void *x, const struct linear *linear, int M) {
+    const struct gemm_weights *w = &linear->w->packed;
+    const struct low_rank_job job = job_of(linear, NULL, work->low.outputs[0]);
+    struct gemm_epilogue end = {linear->bias};
+    end.scale = linear_scale(linear);
+    end.float_out = true;
+    assert((size_t)M * (size_t)w->N <= work->numbers);
+    begin_changes(work, tiles, &job, 1, x, NULL, M, w->K);
+    gemm(w, work->low.outputs[0], x, M, &end, work->stream, &work->scratch);
+    low_rank_sum(&work->low, tiles, &job, sum);
+}
+
+/* work->gate = activation(gate(n)) * up(n) with the changes of both. Products that are not a pair
+ * round gate and up before the activation, with adapters and without. */
+static void gated_changed(struct gemm_workspace *work, const struct adapter_tiles *tiles,
+                          const float *x, const struct norm *norm, const struct mlp *mlp, int M) {
+    const struct gemm_weights *gate = &mlp->gate.w->packed, *up = &mlp->up.w->packed;
+    const bool is_pair = gemm_is_pair(gate, up, M) && linear_scale(&mlp->gate) == 1;
+    const bool in_float = is_pair || work->act == DTYPE_F32;
+    struct low_rank_workspace *low = &work->low;
+    void *y[2] = {in_float ? low->outputs[0] : work->gate, in_float ? low->outputs[1] : work->up};
+    const struct low_rank_job changes[] = {job_of(&mlp->gate, y[0], low->outputs[0]),
+                                           job_of(&mlp->up, y[1], low->outputs[1])};
+    struct gemm_epilogue ends[] = {{mlp->gate.bias}, {mlp->up.bias}};
+    ends[0].scale = linear_scale(&mlp->gate);
+    ends[0].float_out = ends[1].float_out = in_float;
+    const struct gemm_job apart[] = {{gate, y[0], &ends[0]}, {up, y[1], &ends[1]}};
+    begin_changes(work, tiles, changes, 2, x, norm, M, gate->K);
+    multiply(work, apart, 2, x, norm, M);
+    if (in_float) {
+        low_rank_activate(low, tiles, changes, 2, mlp->activation, work->gate);
+        return;
+    }
+    low_rank_change(low, tiles, changes, 2);
+    rows_gate(work->act, mlp->activation, work->gate, work->gate, work->up,
+              (size_t)M * (size_t)gate->N, work->stream);
+}
+
+/* work->gate = activation(up(n)) with its change. */
+static void ungated_changed(struct gemm_workspace *work, const struct adapter_tiles *tiles,
+                            const float *x, const struct norm *norm, const struct mlp *mlp, int M) {
+    const struct gemm_weights *up = &mlp->up.w->packed;
+    const bool is_apart = mlp->activation == ACTIVATION_XIELU;
+    void *y = is_apart ? work->gate : work->low.outputs[0];
+    const struct low_rank_job change = job_of(&mlp->up, y, work->low.outputs[0]);
+    struct gemm_epilogue end = {mlp->up.bias};
+    end.float_out = !is_apart;
+    const struct gemm_job job = {up, y, &end};
+    begin_changes(work, tiles, &change, 1, x, norm, M, up->K);
+    multiply(work, &job, 1, x, norm, M);
+    if (!is_apart) {
+        low_rank_activate(&work->low, tiles, &change, 1, mlp->activation, work->gate);
+        return;
+    }
+    low_rank_change(&work->low, tiles, &change, 1);
+    rows_xielu(work->act, work->gate, &mlp->xielu, (size_t)M * (size_t)up->N, work->stream);
+}
+
+/* ---- ops ------------------------------------------------------------------------------------ */
+
 void gemm_matmul(struct gemm_workspace *work, float *const *y, const float *x,
                  const struct norm *norm, const struct linear *linear, int n, int M) {
     struct gemm_job jobs[GEMM_MAX_JOBS];
@@ -110,10 +216,16 @@ void gemm_matmul(struct gemm_workspace *work, float *const *y, const float *x,
         if (count > 0) multiply(work, jobs, count, x, norm, M);
     }
     multiply_wide(work, y, x, norm, linear, n, M);
+    change_products(work, y, x, norm, linear, n, M);
 }
 
 void gemm_matmul_add(struct gemm_workspace *work, float *sum, const void *x,
                      const struct linear *linear, int M) {
+    const struct adapter_tiles *tiles = tiles_of(work, linear);
+    if (tiles) {
+        add_changed(work, tiles, sum, x, linear, M);
+        return;
+    }
     struct gemm_epilogue end = {linear->bias, sum};
     end.scale = linear_scale(linear);
     gemm(&linear->w->packed, sum, x, M, &end, work->stream, &work->scratch);
@@ -177,13 +289,18 @@ void gemm_mlp(struct gemm_workspace *work, float *sum, const float *x, const str
     assert((mlp->up.w ? mlp->up.w : mlp->gate.w)->packed.N == F);
     assert(mlp->up.scale == 0 && (!mlp->times || (!mlp->up.w && mlp->gate.scale == 0)));
     assert(mlp->activation != ACTIVATION_XIELU || !mlp->gate.w);
-    if (mlp->times) {
+    const struct adapter_tiles *tiles = tiles_of(work, mlp->gate.w ? &mlp->gate : &mlp->up);
+    assert(!tiles || !mlp->times);
+    if (mlp->times)
         gated_by(work, x, norm, mlp, M);
-    } else if (mlp->gate.w) {
+    else if (mlp->gate.w && tiles)
+        gated_changed(work, tiles, x, norm, mlp, M);
+    else if (mlp->gate.w)
         gated(work, x, norm, mlp, M);
-    } else {
+    else if (tiles)
+        ungated_changed(work, tiles, x, norm, mlp, M);
+    else
         ungated(work, x, norm, mlp, M);
-    }
     gemm_matmul_add(work, sum, work->gate, &mlp->down, M);
 }
 

@@ -4,6 +4,7 @@
 #define PENSTOCK_CUDA_GEMM_OPS_CUH
 
 #include "kernels/cuda/gemm/matrix.cuh"
+#include "kernels/cuda/low_rank/low_rank.cuh"
 
 /* Results between the kernels of one op: [max_rows][max_k] each, of the activations' type. */
 struct gemm_workspace {
@@ -13,6 +14,7 @@ struct gemm_workspace {
     void *normed, *gate, *up;
     size_t numbers; /* capacity of each */
     struct gemm_scratch scratch;
+    struct low_rank_workspace low; /* opened by the caller; zero: no adapters */
 };
 
 /* With a generation, its products serve many rows and GEMM_E4M3; NULL: those of mma.sync serve all.

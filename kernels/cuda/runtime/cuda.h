@@ -7,6 +7,7 @@
  *   experts/    the router, the rows of each expert, and their products
  *   attention/  the KV cache, RoPE, attention, swapping
  *   recurrent/  layers that keep a state per sequence, and the states
+ *   low_rank/   products of adapters
  *   rows/       norms, gates, bias, gather
  *   sampling/   a token for each row of logits
  *   persistent/ decode steps of small models as one grid
@@ -70,6 +71,18 @@ static inline const struct kv_cache *kv_alike(const struct kv_cache *cache, int 
     return cache->alike[at.alike];
 }
 
+/* Rows of a step that have the same adapter. The rows of all tiles are the step's rows, each once;
+ * those of the base model have adapter 0. */
+enum { ADAPTER_TILE = 8 };
+struct adapter_tile {
+    int32_t adapter, n;        /* n: its rows; 0: the tile is unused */
+    int32_t row[ADAPTER_TILE]; /* [n] ascending */
+};
+struct adapter_tiles {
+    const struct adapter_tile *tile; /* [n] device memory */
+    int n;                           /* 0: no row of the step has an adapter */
+};
+
 /* A step on the device: the arrays of struct step (kernels/step.h) and derived arrays, in one
  * allocation that one copy fills. */
 struct device_step {
@@ -90,6 +103,9 @@ struct device_step {
     const int32_t *row_start;             /* [S + 1] */
     const int32_t *state, *state_after;   /* [S], [M] */
     const int32_t *state_from, *state_to; /* [n_state_copies] */
+    /* The adapters of all rows, and of the rows that are read: row r of the latter is logit_row[r]
+     * of the step. */
+    struct adapter_tiles tiles[2];
 };
 
 #endif
