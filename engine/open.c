@@ -104,8 +104,8 @@ static enum status open_adapters(struct opening *o, struct err *err) {
         model_adapters_open(&o->engine->model, config->max_adapters, config->adapter_memory);
         engine_adapters_open(o->engine);
     }
-    model_adapters_attach(&o->engine->model);
-    return engine_adapters_give(o->engine, err);
+    enum status status = model_adapters_attach(&o->engine->model, err);
+    return status ? status : engine_adapters_give(o->engine, err);
 }
 
 static enum status open_cache(struct opening *o, struct err *err) {

@@ -48,7 +48,8 @@ static enum status check_adapters(const struct opening *o, struct err *err) {
     const struct engine_config *config = &o->config;
     const char *why = NULL;
     if (config->max_adapters == 0) return STATUS_OK;
-    if (config->device == DEVICE_CUDA) why = "{device} cuda: adapters are computed on the CPU only";
+    if (config->device == DEVICE_CUDA && config->ranks > 1)
+        why = "several GPUs: adapters are divided only among ranks on CPUs";
     if (o->engine->model.config.is_encoder) why = "an encoder: adapters are for decoders";
     if (why)
         return err_set(err, STATUS_USAGE, "lora",
@@ -171,6 +172,7 @@ struct backend_config backend_plan(const struct engine *engine,
         .graph_rows = graph_rows(config, m.is_encoder),
         .graphs = config->max_graphs,
         .max_adapter_rank = config->max_adapters > 0 ? config->max_adapter_rank : 0,
+        .max_adapters = config->max_adapters,
         .both_ways = m.is_encoder,
     };
     wanted.n_windows = model_windows(&m, wanted.windows);

@@ -360,17 +360,19 @@ static void plan_checkpoints(struct engine_memory *plan, const struct model_conf
     if (on_device) memory_device_estimate(plan, info, config);
 }
 
-/* The numbers of adapters: the given bytes, which must fit beside weights and scratch. */
+/* The numbers of adapters: the given bytes, which must fit beside weights and scratch. With a GPU
+ * they are in the host's memory and, again, in the device's, which counts them in its pool. */
 static enum status plan_adapters(struct engine_memory *plan, const struct engine_config *config,
                                  const struct machine_memory *machine, struct err *err) {
-    int64_t left = machine->available - plan->weights - plan->scratch;
+    int64_t left = machine->available;
+    if (!on_cuda(config)) left -= plan->weights + plan->scratch;
     if (config->max_adapters == 0) return STATUS_OK;
     assert(config->adapter_memory > 0);
     plan->adapters = config->adapter_memory;
     if (plan->adapters < left) return STATUS_OK;
     return err_set(err, STATUS_USAGE, "lora-memory",
                    "%d adapters of rank %d take up to %" PRId64 " MiB, and %" PRId64
-                   " MiB are free beside weights and scratch; lower {max-loras} or "
+                   " MiB of the host's memory are free for them; lower {max-loras} or "
                    "{max-lora-rank}, or give a smaller {lora-memory}",
                    config->max_adapters, config->max_adapter_rank, plan->adapters / MIB,
                    left > 0 ? left / MIB : 0);
@@ -402,6 +404,8 @@ static int64_t scratch_bytes(const struct model_config *info, const struct engin
      * inputs of one product */
     if (config->max_adapters > 0)
         row += ranks * (4 * (int64_t)config->max_adapter_rank + 18 + info->K) + most.F + q;
+    /* on a GPU room for the outputs of two products */
+    if (config->max_adapters > 0 && on_cuda(config)) row += max_int64(most.F, 2 * (int64_t)info->K);
     return (M * (row + 2 * inputs) + R * (read + inputs)) * (int64_t)sizeof(float);
 }
 

@@ -116,7 +116,8 @@ void memory_device_estimate(struct engine_memory *plan, const struct model_confi
     struct planned_pool pool = {plan, config, work / 256};
     const struct pool_cost cost = {planned_bytes, &pool};
     plan->sampling = (int64_t)sampling_slot_bytes(info->V) * (info->is_encoder ? 1 : R);
-    int64_t left = budget(plan) - plan->weights - plan->scratch - plan->sampling - states_of(plan);
+    int64_t left = budget(plan) - plan->weights - plan->scratch - plan->sampling - plan->adapters -
+                   states_of(plan);
     int64_t blocks = config->kv_memory > 0 ? asked_blocks(plan, config)
                                            : fitting(&cost, left, most_blocks(plan, config));
     if (blocks < chain_of(plan)) blocks = chain_of(plan);
@@ -127,8 +128,8 @@ void memory_device_estimate(struct engine_memory *plan, const struct model_confi
 }
 
 int64_t memory_device_left(const struct engine_memory *plan, const struct engine_config *config) {
-    const int64_t used = plan->weights + plan->scratch + plan->sampling + states_of(plan) +
-                         plan->kv_cache + plan->steps;
+    const int64_t used = plan->weights + plan->scratch + plan->sampling + plan->adapters +
+                         states_of(plan) + plan->kv_cache + plan->steps;
     const bool is_apart = config->kv_memory > 0 || plan->kv_cache == 0;
     return is_apart ? budget(plan) - used : plan->kv_cache;
 }

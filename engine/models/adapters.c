@@ -9,7 +9,7 @@
  * thread reads only the entries of its rows, and learns of the number later, through the inbox of
  * the scheduler. So tables need no lock. They outlive the weights, which the engine thread may
  * unload and load again while another thread loads an adapter: its thread reads the config and the
- * tables, never the matrices. */
+ * tables, never the matrices. On a device the ops read a copy of the table (adapter_copies.c). */
 #include <assert.h>
 #include <string.h>
 
@@ -22,10 +22,10 @@ static const enum role adapted[] = {
     ROLE_O, ROLE_CONV_OUT, ROLE_GATE, ROLE_UP,           ROLE_DOWN,
 };
 
-enum { N_ADAPTED = sizeof adapted / sizeof *adapted, FIRST_READ = 6 };
+static_assert(sizeof adapted / sizeof *adapted == N_ADAPTED, "model.h has their number");
+enum { FIRST_READ = 6 };
 
-/* Returns the place of a role in `adapted`, or -1. */
-static int place_of(enum role role) {
+int adapted_place(enum role role) {
     for (int i = 0; i < N_ADAPTED; i++)
         if (adapted[i] == role) return i;
     return -1;
@@ -50,6 +50,8 @@ void model_adapters_open(struct model *model, int n, int64_t bytes) {
     a->bytes = bytes;
     a->ranks = mem_calloc(matrices, sizeof *a->ranks);
     a->parts = mem_calloc(matrices * (size_t)(n + 1), sizeof *a->parts);
+    a->number = mem_calloc((size_t)n + 1, sizeof *a->number);
+    a->read_rows.are_read = true;
     a->of_logit_rows = mem_calloc((size_t)model->act.max_logit_rows, sizeof *a->of_logit_rows);
     for (int layer = 0; layer < model->config.L; layer++)
         for (int i = 0; i < N_ADAPTED; i++)
@@ -60,42 +62,56 @@ void model_adapters_open(struct model *model, int n, int64_t bytes) {
             }
 }
 
-void model_adapters_attach(struct model *model) {
-    assert(model->adapters.n > 0 && model->layers);
+enum status model_adapters_attach(struct model *model, struct err *err) {
+    struct model_adapters *a = &model->adapters;
+    assert(a->n > 0 && model->layers);
+    enum status status = adapter_copies_open(model, err);
+    if (status) return status;
     for (int layer = 0; layer < model->config.L; layer++)
         for (int i = 0; i < N_ADAPTED; i++) {
             struct low_ranks *ranks = ranks_of(model, layer, i);
-            assert((ranks->of != NULL) == (model->layers[layer].w[adapted[i]] != NULL));
-            if (ranks->of) model->layers[layer].low[adapted[i]] = ranks;
+            const struct low_rank *host = parts_of(model, layer, i);
+            assert((ranks->rows != NULL) == (model->layers[layer].w[adapted[i]] != NULL));
+            if (!ranks->rows) continue;
+            if (a->copies.parts) ranks->of = a->copies.parts + (host - a->parts);
+            model->layers[layer].low[adapted[i]] = ranks;
         }
     model_write_program(model);
+    return STATUS_OK;
 }
 
 void model_adapters_close(struct model *model) {
     mem_free(model->adapters.ranks);
     mem_free(model->adapters.parts);
+    mem_free(model->adapters.number);
     mem_free(model->adapters.of_logit_rows);
     model->adapters = (struct model_adapters){0};
 }
 
 bool model_adapts(const struct model *model, enum role role, int layer) {
-    const int place = place_of(role);
+    const int place = adapted_place(role);
     assert(role < N_ROLES && layer < model->config.L && model->adapters.n > 0);
-    return layer >= 0 && place >= 0 && ranks_of(model, layer, place)->of;
+    return layer >= 0 && place >= 0 && ranks_of(model, layer, place)->rows;
 }
 
 void model_adapter_set(struct model *model, int number, const struct adapter *adapter) {
     assert(number > 0 && number <= model->adapters.n && adapter->n > 0);
     for (int i = 0; i < adapter->n; i++) {
         const struct adapter_part *part = &adapter->part[i];
-        struct low_rank *parts = parts_of(model, part->layer, place_of(part->role));
+        struct low_rank *parts = parts_of(model, part->layer, adapted_place(part->role));
         assert(parts[number].rank == 0 && part->low.rank > 0);
         parts[number] = part->low;
     }
+    struct adapter_number *to = &model->adapters.number[number];
+    assert(!to->adapter && to->version == 0);
+    to->adapter = adapter;
+    to->version = ++model->adapters.n_versions;
 }
 
 void model_adapter_clear(struct model *model, int number) {
-    assert(number > 0 && number <= model->adapters.n);
+    assert(number > 0 && number <= model->adapters.n && model->adapters.number[number].adapter);
+    model->adapters.number[number].version = 0;
+    model->adapters.number[number].adapter = NULL;
     for (int layer = 0; layer < model->config.L; layer++)
         for (int i = 0; i < N_ADAPTED; i++)
             parts_of(model, layer, i)[number] = (struct low_rank){0};
@@ -115,4 +131,5 @@ void model_adapters_begin(struct model *model, const struct step *step) {
     a->read_rows.adapter = step->adapter ? a->of_logit_rows : NULL;
     for (int r = 0; step->adapter && r < step->R; r++)
         a->of_logit_rows[r] = step->adapter[step->logit_row[r]];
+    if (a->copies.numbers && step->adapter) adapter_copies_update(model, step);
 }

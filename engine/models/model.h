@@ -70,14 +70,38 @@ struct adapter {
     int64_t bytes;             /* of `numbers` */
 };
 
+/* What a number holds. `version` is 0 for an empty number, and else never used twice. */
+struct adapter_number {
+    const struct adapter *adapter;
+    _Atomic uint64_t version;
+};
+
+/* The place of an adapter's copy in adapter_copies.numbers. */
+struct adapter_place {
+    uint64_t version; /* of the copied adapter; 0: nothing is copied */
+    int64_t first, end;
+};
+
+/* Copies of adapters on a device that cannot read host memory (adapter_copies.c). */
+struct adapter_copies {
+    float *numbers;              /* device memory; NULL: the backend reads host memory */
+    int64_t bytes;               /* of `numbers` */
+    struct low_rank *parts;      /* device memory, like model_adapters.parts */
+    struct low_rank *host_parts; /* the content of `parts`, in host memory */
+    struct adapter_place *place; /* [n + 1] by number */
+};
+
 /* The adapters that rows may use, by number: 1..n. Number 0 is the base model. */
 struct model_adapters {
     int n;                               /* 0: adapters are off */
     struct low_ranks *ranks;             /* [L][N_ADAPTED], to which tensors.low points */
-    struct low_rank *parts;              /* [L][N_ADAPTED][n + 1] */
+    struct low_rank *parts;              /* [L][N_ADAPTED][n + 1] in host memory */
+    struct adapter_number *number;       /* [n + 1] */
+    uint64_t n_versions;                 /* of the thread that loads adapters */
     struct row_adapters rows, read_rows; /* of a step: all, and those that are read */
     int32_t *of_logit_rows;    /* [max_logit_rows] the adapters of the rows that are read */
     int64_t bytes, used_bytes; /* for the numbers of all adapters */
+    struct adapter_copies copies;
 };
 
 /* Work buffers of a pass, in device memory for max_rows rows. Allocated once. */
@@ -145,12 +169,13 @@ void model_write_program(struct model *model);
 /* ---- adapters (adapters.c) ------------------------------------------------------------------ */
 
 /* Makes room for n adapters whose numbers have at most `bytes` together. Call it once, after
- * model_load, on the CPU backend. model_adapters_close frees it. */
+ * model_load. model_adapters_close frees it. */
 void model_adapters_open(struct model *model, int n, int64_t bytes);
 void model_adapters_close(struct model *model);
 
-/* Connects the loaded matrices with the adapters, after each model_load. */
-void model_adapters_attach(struct model *model);
+/* Connects the loaded matrices with the adapters, after each model_load. On a device it allocates
+ * memory for their copies, which model_unload frees. Fails with STATUS_USAGE if memory is short. */
+enum status model_adapters_attach(struct model *model, struct err *err);
 
 /* Can an adapter change this matrix of a layer? */
 bool model_adapts(const struct model *model, enum role role, int layer);
@@ -163,8 +188,24 @@ void model_adapter_clear(struct model *model, int number);
 /* Frees an adapter with its parts and numbers; NULL is accepted. */
 void adapter_free(struct adapter *adapter);
 
-/* Sets the adapters of a pass's rows, before the pass. */
+/* Sets the adapters of a pass's rows, before the pass. On a device it first copies those that are
+ * not there yet. */
 void model_adapters_begin(struct model *model, const struct step *step);
+
+/* ---- copies of adapters on a device (adapter_copies.c), for adapters.c ---------------------- */
+
+enum { N_ADAPTED = 11 }; /* matrices of a layer that adapters may change */
+
+/* Returns the number of a role among these, or -1. */
+int adapted_place(enum role role);
+
+/* Allocates the copies' memory if the backend cannot read the host's; adapter_copies_close frees
+ * it. No adapter is copied yet. */
+enum status adapter_copies_open(struct model *model, struct err *err);
+void adapter_copies_close(struct model *model);
+
+/* Copies the adapters of a step's rows that are not on the device. */
+void adapter_copies_update(struct model *model, const struct step *step);
 
 /* Returns the role of a folder's tensor by its name there, and its layer (-1: outside of layers);
  * N_ROLES: the model's family does not know it. */

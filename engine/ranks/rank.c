@@ -19,8 +19,7 @@ enum status rank_load(struct rank *rank, const struct ranks_plan *plan, struct r
     status = model_load(model, plan->weights, plan->config, err);
     if (status || plan->config->max_adapters == 0) return status;
     model_adapters_open(model, plan->config->max_adapters, INT64_MAX); /* rank 0 counts the bytes */
-    model_adapters_attach(model);
-    return STATUS_OK;
+    return model_adapters_attach(model, err);
 }
 
 enum status rank_make_cache(struct rank *rank, const struct kv_config *config, struct err *err) {

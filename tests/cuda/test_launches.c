@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
+#include "support/adapter_file.h"
 #include "support/suite_main.h"
 #include "support/tiny_model.h"
 
@@ -18,7 +19,7 @@ struct variety {
     enum compute_dtype compute;
     enum kv_dtype kv;
     enum quantization quantization;
-    bool wgmma;
+    bool wgmma, adapts;
 };
 static const struct variety varieties[] = {
     {DTYPE_BF16, 64, 96, COMPUTE_BFLOAT16, KV_DTYPE_BFLOAT16, QUANTIZATION_NONE},
@@ -51,6 +52,8 @@ static struct engine *open_layers(const struct variety *v, int L) {
                                          .max_num_batched_tokens = MAX_ROWS,
                                          .block_size = BLOCK_SIZE,
                                          .kv_memory = 1 << 20,
+                                         .max_adapters = v->adapts,
+                                         .max_adapter_rank = 4,
                                          .device = DEVICE_CUDA};
     struct engine *engine;
     struct err err;
@@ -60,9 +63,23 @@ static struct engine *open_layers(const struct variety *v, int L) {
     return engine;
 }
 
+/* Loads an adapter of all projections as number 1. */
+static void load_adapter(struct engine *engine) {
+    const struct made_adapter made = {.rank = 4, .seed = 3};
+    char *file = adapter_file_temporary(&made, engine_model(engine));
+    struct adapter_facts facts;
+    struct err err;
+    int number;
+    ck_assert_msg(!engine_adapter_load(engine, file, &number, &facts, &err), "%s", err.message);
+    ck_assert_int_eq(number, 1);
+    unlink(file);
+    free(file);
+}
+
 /* Submits one row of each of M sequences, each at the start of a separate block. `samples`: the
- * settings of the samples, if known already. */
-static void submit_decode(struct engine *engine, int M, const struct sample *samples) {
+ * settings of the samples, if known already. With `adapts` the first row has adapter 1. */
+static void submit_rows(struct engine *engine, int M, const struct sample *samples, bool adapts) {
+    const int32_t adapter[MAX_ROWS] = {1};
     int32_t token[MAX_ROWS], position[MAX_ROWS], slot[MAX_ROWS], number[MAX_ROWS + 1];
     for (int m = 0; m < M; m++) {
         token[m] = TINY_BYTE + m;
@@ -74,6 +91,7 @@ static void submit_decode(struct engine *engine, int M, const struct sample *sam
                               .token = token,
                               .position = position,
                               .slot = slot,
+                              .adapter = adapts ? adapter : NULL,
                               .S = M,
                               .row_start = number,
                               .table = number,
@@ -85,11 +103,16 @@ static void submit_decode(struct engine *engine, int M, const struct sample *sam
     engine_submit(engine, &step);
 }
 
+static void submit_decode(struct engine *engine, int M, const struct sample *samples) {
+    submit_rows(engine, M, samples, false);
+}
+
 /* Returns the number of kernels of a decode step of M rows. */
 static unsigned long kernels(const struct variety *v, int L, int M) {
     struct engine *engine = open_layers(v, L);
+    if (v->adapts) load_adapter(engine);
     const unsigned long before = emu_grids_run();
-    submit_decode(engine, M, NULL);
+    submit_rows(engine, M, NULL, v->adapts);
     ck_assert_ptr_nonnull(engine_read_logits(engine));
     const unsigned long ran = emu_grids_run() - before;
     engine_close(engine);
@@ -110,6 +133,21 @@ START_TEST(of_e4m3_it_is_ten) {
                               QUANTIZATION_FP8, true};
     for (int M = 1; M <= MAX_ROWS; M += 13)
         ck_assert_uint_eq(kernels(&v, 3, M) - kernels(&v, 1, M), 2 * (MAX_IN_DECODE + 4));
+}
+END_TEST
+
+/* A row with an adapter costs ten kernels; an engine that could have adapters costs none. */
+START_TEST(with_adapters_it_is_sixteen) {
+    struct variety v = varieties[_i];
+    v.adapts = true;
+    ck_assert_uint_eq(kernels(&v, 3, 6) - kernels(&v, 1, 6), 2 * (MAX_IN_DECODE + 10));
+    struct engine *engine = open_layers(&v, 1);
+    const unsigned long before = emu_grids_run();
+    submit_decode(engine, 6, NULL);
+    ck_assert_ptr_nonnull(engine_read_logits(engine));
+    const unsigned long of_base = emu_grids_run() - before;
+    engine_close(engine);
+    ck_assert_uint_eq(of_base, kernels(&varieties[_i], 1, 6));
 }
 END_TEST
 
@@ -204,6 +242,7 @@ int main(void) {
     tcase_set_timeout(cases, 120);
     tcase_add_loop_test(cases, a_layer_is_six_kernels, 0, N_VARIETIES);
     tcase_add_test(cases, of_many_rows_it_is_eight);
+    tcase_add_loop_test(cases, with_adapters_it_is_sixteen, 0, N_VARIETIES);
     tcase_add_test(cases, of_e4m3_it_is_ten);
     tcase_add_loop_test(cases, between_two_graphs_are_a_copy_and_a_kernel, 0, N_VARIETIES);
     tcase_add_test(cases, settings_may_be_too_many_or_late);

@@ -93,6 +93,7 @@ START_TEST(each_allocation_that_fails_ends_in_a_sentence) {
     config.quantization = kinds[_i].quantization;
     config.host_samples = kinds[_i].host_samples;
     config.swap_space = (int64_t)MIB;
+    if (_i == 0) config.max_adapters = 2, config.max_adapter_rank = 4;
     emu_fail_at(0);
     engine_close(open_one(&config));
     int n = emu_allocations();

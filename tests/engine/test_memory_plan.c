@@ -332,6 +332,27 @@ START_TEST(a_gpu_s_pool_is_estimated_before) {
 }
 END_TEST
 
+/* Their numbers take a part of the pool's memory, and their products a part of the scratch. */
+START_TEST(a_gpu_has_room_for_adapters) {
+    struct engine_config config = on_gpu();
+    struct machine_memory machine = {64 * GIB, 64 * GIB, {8 * (size_t)GIB, 8 * (size_t)GIB}};
+    struct engine_memory without, memory;
+    struct err err = {0};
+    ck_assert_int_eq(memory_plan(&without, &info, &config, &machine, &err), STATUS_OK);
+    config.max_adapters = 4, config.max_adapter_rank = 16, config.adapter_memory = GIB;
+    ck_assert_int_eq(memory_plan(&memory, &info, &config, &machine, &err), STATUS_OK);
+    int64_t all = memory.weights + memory.scratch + memory.sampling + memory.adapters +
+                  memory.steps + memory.kv_cache + memory.kept;
+    ck_assert_int_eq(memory.adapters, GIB);
+    ck_assert_int_gt(memory.scratch, without.scratch);
+    ck_assert_int_le(all, 8 * GIB * 9 / 10);
+    ck_assert_int_gt(all, 8 * GIB * 9 / 10 - 4 * MIB);
+    config.adapter_memory = 65 * GIB; /* the host keeps them, too */
+    ck_assert_int_eq(memory_plan(&memory, &info, &config, &machine, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, "lora-memory");
+}
+END_TEST
+
 /* Its sequences leave with their steps, so the pool has the blocks of two steps, and nothing is
  * sampled or swapped. */
 START_TEST(an_encoder_needs_only_the_blocks_of_its_steps) {
@@ -547,6 +568,7 @@ int main(void) {
         a_draft_model_has_its_share,
         a_gpu_too_small_for_one_sequence_is_refused_with_settings_that_fit,
         a_gpu_s_pool_is_estimated_before,
+        a_gpu_has_room_for_adapters,
         an_encoder_needs_only_the_blocks_of_its_steps,
         swap_space_is_planned_for_gpus_if_it_pays,
         states_are_planned_for_sequences_drafts_and_cached_prefixes,

@@ -358,6 +358,7 @@ static void forget_loaded(struct model *model) {
 void model_unload(struct model *model) {
     struct backend *b = model->backend;
     activations_close(model);
+    adapter_copies_close(model);
     for (int i = 0; model->layers && i < model->config.L; i++)
         free_tensors(model, &model->layers[i], i);
     program_free(&model->program);
