@@ -82,7 +82,7 @@ enum question_kind { PREDICATE, CHOICE, SCORE };
 /* One question, as its answer repeats it. Texts are JSON, in the arena. */
 struct question {
     enum question_kind kind;
-    const char *name; /* NULL: it has none */
+    const char *name; /* or NULL */
     int n;            /* options */
     const char **option;
 };

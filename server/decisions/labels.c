@@ -26,7 +26,7 @@ static int32_t token_of(const struct api_limits *limits, const char *text) {
     return id;
 }
 
-/* Writes the i-th spelling of a kind; false: there are no more. */
+/* Writes the i-th spelling of a kind; returns false after the last one. */
 static bool spell(enum labels kind, int i, char text[8]) {
     if (kind == LABELS_YES_NO) {
         snprintf(text, 8, "%s", i == 0 ? "yes" : "no");
