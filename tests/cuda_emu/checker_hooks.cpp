@@ -74,6 +74,9 @@ char __tsan_atomic8_load(const volatile void *p, int) {
 void __tsan_atomic8_store(volatile void *p, char value, int) {
     __atomic_store_n(static_cast<volatile char *>(p), value, __ATOMIC_RELEASE);
 }
+char __tsan_atomic8_exchange(volatile void *p, char value, int) {
+    return __atomic_exchange_n((volatile char *)p, value, __ATOMIC_SEQ_CST);
+}
 
 void __tsan_init() {}
 void __tsan_func_entry(void *) {}
