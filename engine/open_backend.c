@@ -74,12 +74,11 @@ static enum status check_ahead(const struct opening *o, struct err *err) {
 /* Refuses settings that latent attention does not support. Ranks are refused in shard_check. */
 static enum status check_latents(const struct opening *o, struct err *err) {
     const struct model_config *m = &o->engine->model.config;
-    if (!m->latent.is_used || o->config.device != DEVICE_CUDA) return STATUS_OK;
-    return err_set(
-        err, STATUS_USAGE, "device",
-        "{device} cuda: the latent attention of the model \"%s\" is computed only on the "
-        "CPU; give {device} cpu",
-        m->architecture);
+    if (!m->latent.is_used || o->config.kv_dtype != KV_DTYPE_FP8) return STATUS_OK;
+    return err_set(err, STATUS_USAGE, "kv-cache-dtype",
+                   "{kv-cache-dtype} fp8: the cache of the latent attention of the model \"%s\" "
+                   "holds float16, bfloat16 or float32; give one of these",
+                   m->architecture);
 }
 
 /* Refuses settings that contradict the device, each other or the model. Types of the KV cache are
@@ -142,14 +141,23 @@ static int graph_rows(const struct engine_config *config, bool is_encoder) {
     return min_int(config->max_num_batched_tokens, config->max_logit_rows);
 }
 
+/* The numbers of the widest product of latent attention, its inputs or outputs. Absorbed queries,
+ * H * D numbers, are wider, but only products per head write them. */
+static int latent_width(const struct model_config *m) {
+    const struct latent_config *l = &m->latent;
+    assert(l->is_used && l->rank > 0);
+    int head = max_int(l->rank, max_int(l->D_unrotated, l->D_value));
+    int all = m->H * max_int(l->D_unrotated + l->D_rope, l->D_value);
+    return max_int(max_int(l->q_rank, all), head);
+}
+
 struct backend_config backend_plan(const struct engine *engine,
                                    const struct engine_config *config) {
     struct model_config m = shard_config(&engine->model.config, config->ranks);
     const struct config_widths layers = config_widest(&m);
     int widest = m.K > layers.F ? m.K : layers.F;
     if (m.n_ahead > 0) widest = max_int(widest, 2 * m.K); /* an embedding and a hidden vector */
-    if (layers.q > widest) widest = layers.q;
-    if (m.latent.q_rank > widest) widest = m.latent.q_rank;
+    widest = max_int(widest, m.latent.is_used ? latent_width(&m) : layers.q);
     if (m.K_embedding > widest) widest = m.K_embedding;
     int expert = m.experts.F > m.experts.F_shared ? m.experts.F : m.experts.F_shared;
     if (expert > widest) widest = expert;

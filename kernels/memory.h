@@ -93,7 +93,7 @@ struct memory_ops {
 struct kv_heads {
     int G, D;
     /* If not 0, the cache keeps only keys, and a head's values are the first D_shared numbers of
-     * its keys: latent attention. Only on the CPU backend. */
+     * its keys: latent attention. */
     int D_shared;
 };
 

@@ -143,7 +143,7 @@ struct experts {
     int E, n_used;
     bool normalises, by_sigmoid;
     const float *correction;     /* [E]; NULL: zero */
-    int n_groups, n_used_groups; /* 0: a single group; on CUDA only for by_sigmoid */
+    int n_groups, n_used_groups; /* 0: a single group */
     float weight_scale;          /* factor of all weights; 0 stands for 1 */
     const float *expert_scale;   /* [E] another factor per expert; NULL: 1 */
     struct linear router;        /* [E][K], a MATRIX_FLOAT32 */

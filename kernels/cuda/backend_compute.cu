@@ -1,5 +1,6 @@
 /* The ops of the forward pass. Each queues its kernels on the backend's stream and returns. */
 #include "kernels/cuda/attention/kv.cuh"
+#include "kernels/cuda/attention/latent.cuh"
 #include "kernels/cuda/backend.cuh"
 #include "kernels/cuda/gemm/ops.cuh"
 #include "kernels/cuda/recurrent/recurrent.cuh"
@@ -209,6 +210,32 @@ static void op_rope_write(struct backend *b, struct kv_cache *whole, int layer,
     rope_prepare(cuda->act, &args, cuda->stream);
 }
 
+static void op_latent_write(struct backend *b, struct kv_cache *whole, int layer,
+                            const struct latent *latent, float *q, const float *from, float *k) {
+    struct cuda *cuda = cuda_of(b);
+    const struct device_step *at = &cuda->step.at;
+    assert(layer >= 0 && layer < whole->config.L && latent->H == cuda->limits.H);
+    assert(latent->norm.kind == NORM_RMS && latent->norm.gain && at->M <= cuda->limits.max_rows);
+    const struct kv_cache *cache = kv_alike(whole, &layer);
+    angles_make(&cuda->angles, at->position, &latent->rope, at->M, cuda->stream);
+    struct latent_args args = {};
+    args.q = q;
+    args.from = from;
+    args.k = k;
+    args.M = at->M;
+    args.H = latent->H;
+    args.rank = latent->rank;
+    args.D_unrotated = latent->D_unrotated;
+    args.D_rope = latent->rope.D_rope;
+    args.gain = latent->norm.gain;
+    args.epsilon = latent->norm.epsilon;
+    args.layout = latent->rope.layout;
+    args.cosine = cuda->angles.cosine;
+    args.sine = cuda->angles.sine;
+    args.slot = at->slot[cache->layer[layer].kind];
+    latent_prepare(cuda->act, &args, cache, layer, cuda->stream);
+}
+
 static void op_attention(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
                          int layer, const struct attention *attention) {
     struct cuda *cuda = cuda_of(b);
@@ -216,6 +243,7 @@ static void op_attention(struct backend *b, float *y, const float *q, const stru
     attention_workspace_run(&cuda->attention, y, q, cache, layer, &cuda->step.at, attention,
                             cuda->stream);
     if (!attention->gate) return;
+    assert(!kv_alike(cache, &layer)->D_shared);
     const int D = kv_alike(cache, &layer)->config.D;
     const size_t numbers = (size_t)cuda->step.at.M * (size_t)attention->H * (size_t)D;
     recurrent_gate(cuda->act, y, attention->gate, numbers, cuda->stream);
@@ -255,6 +283,11 @@ static void op_matmul(struct backend *b, float *const *y, const float *x, const 
 static void op_matmul_add(struct backend *b, float *sum, const float *x,
                           const struct linear *linear, int M) {
     gemm_matmul_add(&cuda_of(b)->gemm, sum, x, linear, M);
+}
+
+static void op_matmul_heads(struct backend *b, float *y, const float *x,
+                            const struct head_linear *linear, int M) {
+    gemm_heads(&cuda_of(b)->gemm, y, x, linear, M);
 }
 
 static void op_mlp(struct backend *b, float *sum, const float *x, const struct norm *norm,
@@ -305,8 +338,8 @@ const struct compute_ops cuda_compute_ops = {
     .hidden = op_hidden,
     .rope_write = op_rope_write,
     .attention = op_attention,
-    .matmul_heads = nullptr,
-    .latent_write = nullptr,
+    .matmul_heads = op_matmul_heads,
+    .latent_write = op_latent_write,
     .short_conv = op_short_conv,
     .delta_rule = op_delta_rule,
     .state_space = op_state_space,

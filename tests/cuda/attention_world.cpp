@@ -200,7 +200,8 @@ static std::vector<uint8_t> run_planned(attention_args *args, const attention_sh
     for (int launch = 0; launch < 2; launch++) {
         y->poison(), parts.poison();
         if (shape.act == DTYPE_F32 || shape.D > ATTENTION_MAX_D)
-            attention_float(shape.act, args, sequence.as<int32_t>(), a.step.M, test_stream());
+            attention_float(shape.act, args, shape.D, sequence.as<int32_t>(), a.step.M,
+                            test_stream());
         else
             attention_run(shape.act, args, &plan, test_stream(), &wgmma_chunks);
         std::vector<uint8_t> now = y->read<uint8_t>();

@@ -18,7 +18,8 @@ struct kind {
     int E;
     bool normalises, has_shared;
     bool is_clamped;      /* with biases of the router and of the experts */
-    int groups;           /* routing by sigmoids within half of this many groups; 0: by softmax */
+    int groups;           /* routing by sigmoids within half of this many groups; 0: by softmax,
+                             below 0: by softmax within groups, their number */
     bool has_router_norm; /* a separate norm; with scales of the router and of the experts */
     bool is_corrected;    /* the softmaxes */
 };
@@ -34,6 +35,8 @@ static const kind kinds[] = {
     {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 9, true, false, false, 0, true},
     {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 40, true, true, false, 0, false, true},
     {DTYPE_F32, DTYPE_F32, DTYPE_F32, E, false, false, false, 0, false, true},
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 40, false, true, false, -8},
+    {DTYPE_F32, DTYPE_F32, DTYPE_F32, 40, true, false, false, -5},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -113,8 +116,10 @@ layer::layer(const kind &k, bool on_cpu, enum dtype act_) : act(act_) {
     if (k.groups > 0) {
         experts.by_sigmoid = true;
         experts.correction = take_vector((size_t)k.E, 45);
-        experts.n_groups = k.groups;
-        experts.n_used_groups = (k.groups + 1) / 2;
+    }
+    if (k.groups != 0) {
+        experts.n_groups = abs(k.groups);
+        experts.n_used_groups = (experts.n_groups + 1) / 2;
         experts.weight_scale = 1.5f;
     }
     if (k.is_corrected) experts.correction = take_vector((size_t)k.E, 45, 0.2f);

@@ -6,6 +6,7 @@
 #include "tests/cuda/support.h"
 
 enum { L = 3, BLOCKS = 7, WINDOW_BLOCKS = 5 };
+static const struct kv_heads latents[L] = {{1, 72, 64}, {1, 72, 64}, {1, 72, 64}};
 /* Layers with window blocks in the caches that have such blocks. They are not adjacent. */
 static const bool has_window[L] = {true, false, true};
 
@@ -20,6 +21,8 @@ static const struct kv_config configs[] = {
     {L, 130, 16, BLOCKS, 1, DTYPE_E4M3},
     {L, 2, 64, BLOCKS, 16, DTYPE_F16, WINDOW_BLOCKS, has_window},
     {L, 3, 16, BLOCKS, 5, DTYPE_E4M3, WINDOW_BLOCKS, has_window},
+    {L, 1, 72, BLOCKS, 16, DTYPE_F16, 0, nullptr, latents}, /* keys contain the values */
+    {L, 1, 72, BLOCKS, 1, DTYPE_F32, 0, nullptr, latents},
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
 
@@ -46,6 +49,7 @@ struct mirrored {
 /* A cache with random bytes, and these bytes: keys and values, and their scales. */
 struct filled {
     struct kv_cache *cache = nullptr;
+    int kinds;              /* of elements: keys and values, or keys that contain the values */
     size_t scale_bytes = 0; /* of a block in one layer */
     mirrored elements[2], scales[2];
     explicit filled(const struct kv_config &config) {
@@ -57,7 +61,9 @@ struct filled {
             blocks += (size_t)part.L * (size_t)part.n_blocks;
         ck_assert_uint_eq(blocks, config.n_window_blocks ? BLOCKS + 2 * WINDOW_BLOCKS : L * BLOCKS);
         elements[0].fill(cache->keys, cache->block_bytes * blocks, &state);
-        elements[1].fill(cache->values, cache->block_bytes * blocks, &state);
+        kinds = config.heads ? 1 : 2;
+        ck_assert(!cache->values == (kinds == 1));
+        if (kinds == 2) elements[1].fill(cache->values, cache->block_bytes * blocks, &state);
         if (!cache->key_scale) return;
         scale_bytes = (size_t)config.G * sizeof(float);
         scales[0].fill(cache->key_scale, scale_bytes * blocks, &state);
@@ -84,7 +90,7 @@ struct filled {
         return scales[is_value].now.data() + place(layer, block) * scale_bytes;
     }
     void copy(enum block_kind kind, int32_t from, int32_t to) {
-        for (int p = 0; p < 2 * L; p++) {
+        for (int p = 0; p < kinds * L; p++) {
             if (!has(p % L, kind)) continue;
             memcpy(elements_at(p / L, p % L, to), elements_at(p / L, p % L, from),
                    cache->block_bytes);
@@ -94,7 +100,7 @@ struct filled {
     }
     void check(const char *what) {
         finish();
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < kinds; i++) {
             elements[i].check(what);
             if (scale_bytes) scales[i].check(what);
         }
@@ -158,7 +164,7 @@ END_TEST
 static bytes staged_pieces(filled *f, enum block_kind kind, const std::vector<int32_t> &blocks) {
     bytes stage;
     for (int32_t block : blocks)
-        for (int p = 0; p < 2 * L; p++) {
+        for (int p = 0; p < f->kinds * L; p++) {
             if (!f->has(p % L, kind)) continue;
             const uint8_t *elements = f->elements_at(p / L, p % L, block);
             const size_t end = stage.size() + kv_piece_bytes(f->cache);

@@ -9,6 +9,7 @@
 
 enum { L = 3 };
 static const bool has_window[L] = {true, false, true};
+static const struct kv_heads latents[L] = {{1, 72, 64}, {1, 72, 64}, {1, 72, 64}};
 
 /* A cache on `test_stream`, its swap space, and the expected contents of each block and slot of a
  * kind: a number that fills all its bytes. */
@@ -46,7 +47,7 @@ struct world {
             if (cache->layer[l].kind != kind) continue;
             const size_t place = cache->layer[l].first + (size_t)b, at = place * cache->block_bytes;
             all.push_back({cache->keys + at, cache->block_bytes});
-            all.push_back({cache->values + at, cache->block_bytes});
+            if (cache->values) all.push_back({cache->values + at, cache->block_bytes});
             if (!cache->key_scale) continue;
             const size_t scale = place * G;
             all.push_back({(uint8_t *)(cache->key_scale + scale), G * sizeof(float)});
@@ -97,6 +98,7 @@ static const struct kv_config configs[] = {
     {L, 3, 16, 11, 5, DTYPE_E4M3},
     {L, 2, 64, 22, 16, DTYPE_F16, 11, has_window}, /* only the window blocks of this cache */
     {L, 3, 16, 22, 5, DTYPE_E4M3, 11, has_window},
+    {L, 1, 72, 11, 16, DTYPE_F16, 0, nullptr, latents}, /* keys contain the values */
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
 

@@ -26,7 +26,6 @@ ENCODER_FILES = sorted(f"encoders/{path.name}" for path in VECTORS.glob("encoder
 RECURRENT = tuple(  # a prefix hit needs a state
     model for name in ("lfm2", "lfm2_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next", "granite4_h", "granite4_h_moe",
                         "bamba", "mamba2", "nemotron_h", "falcon_h1", "falcon_h1_norm") for model in (f"families/{name}.gguf", f"folders/{name}"))
-LATENT = [model for model in FILES + FOLDERS if re.search("deepseek|glm4_moe_lite|kimi", model)]  # only on the CPU
 N_TOGETHER = 12  # tokens of a request that runs with others
 LONGEST = {"cpu": 300, "emulated": 48}  # of an encoder's inputs
 equal = {}  # (kind, model): number of equal tokens, or of equal vectors
@@ -76,10 +75,6 @@ def test_other_requests_and_the_prefix_cache_change_nothing(model):
 @pytest.mark.parametrize("kind,model", [(kind, model) for kind in ("cpu", "emulated") for model in FILES + FOLDERS])
 def test_tokens_are_those_of_transformers(kind, model):
     binary, flags = program(kind)
-    if kind == "emulated" and model in LATENT:
-        said = subprocess.run([binary, "serve", "--model", VECTORS / model, *FLAGS, *flags], capture_output=True, text=True)
-        assert said.returncode != 0 and "computed only on the CPU; give --device cpu" in said.stderr, said.stderr
-        return
     server = Server(*FLAGS, *flags, *OWN_FLAGS.get(model, ()), binary=binary, model=VECTORS / model).wait_until_ready()
     try:
         expected = golden(model)
@@ -204,7 +199,6 @@ def table():
         folder, name = model.removesuffix(".gguf").split("/")
         what = "vectors" if folder == "encoders" else "tokens"
         said = [f"{equal[kind, model]} {what} equal" if (kind, model) in equal else "not equal" for kind in ("cpu", "emulated")]
-        said[1] = "refused" if model in LATENT else said[1]
         rows.append(f"| `{name}` | {'GGUF' if model.endswith('.gguf') else 'folder'} | {said[0]} | {said[1]} |\n")
     return "".join(sorted(rows))
 

@@ -25,7 +25,8 @@ constexpr int SPLIT = 64, SPAN_SPLITS = 4, SPAN = SPAN_SPLITS * SPLIT;
 constexpr int WHOLE_VECTORS = 64, CHUNK_VECTORS = 128, SPLIT_VECTORS = 16,
               ATTENTION_WARPS = SPAN_SPLITS;
 constexpr int ATTENTION_MAX_D = 256, ATTENTION_MAX_HEADS = WHOLE_VECTORS;
-constexpr int ATTENTION_WIDEST = 512; /* the largest head of attention_float */
+constexpr int ATTENTION_WIDEST = 576;       /* the largest key of attention_float, */
+constexpr int ATTENTION_WIDEST_VALUE = 512; /* and its largest value */
 
 /* The work of one block for one key-value head (and one part of its query heads). A captured launch
  * has a fixed number of items; unused ones are zeros. */
@@ -129,9 +130,11 @@ struct attention_chunks {
 bool attention_fits(enum dtype act, const struct kv_view *kv);
 
 /* The same in float32 arithmetic, for any cache and activations: all operations in the order of
- * kernels/cpu/order.md, so with float32 activations the bits equal the CPU's. D is at most
- * ATTENTION_WIDEST. It uses the line of each row in the table, sequence[M], instead of a plan. */
-void attention_float(enum dtype act, const struct attention_args *args, const int32_t *sequence,
-                     int M, cudaStream_t stream);
+ * kernels/cpu/order.md, so with float32 activations the bits equal the CPU's. A value is the first
+ * D_value numbers of kv.values' vectors, and y is [M][H][D_value]. D is at most ATTENTION_WIDEST,
+ * D_value at most ATTENTION_WIDEST_VALUE. It uses the line of each row in the table, sequence[M],
+ * instead of a plan. */
+void attention_float(enum dtype act, const struct attention_args *args, int D_value,
+                     const int32_t *sequence, int M, cudaStream_t stream);
 
 #endif

@@ -1,15 +1,15 @@
 /* Attention in float32, the oracle mode. The order of operations and the bits are those of
  * kernels/cpu/order.md. A block takes one query vector through the chunks of its context. It serves
- * checking, and heads that are too wide for the other kernel. It is slow, because every query
- * vector reads all keys and values itself. */
+ * checking, heads that are too wide for the other kernel, and latent attention. It is slow, because
+ * every query vector reads all keys and values itself. */
 #include <math.h>
 
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/runtime/ordered.cuh"
 #include "kernels/cuda/runtime/ptx.cuh"
 
-constexpr int CHUNK = 256;                    /* one thread per position of a chunk */
-constexpr int OWN = ATTENTION_WIDEST / CHUNK; /* numbers of the vector per thread */
+constexpr int CHUNK = 256;                          /* one thread per position of a chunk */
+constexpr int OWN = ATTENTION_WIDEST_VALUE / CHUNK; /* numbers of a value per thread */
 
 /* The maximum over the block, in every thread. */
 __device__ __forceinline__ float block_max(float x) {
@@ -64,19 +64,19 @@ template <class R> struct float_head {
 
 template <class T, class R>
 __global__ void __launch_bounds__(CHUNK)
-    attention_float_kernel(const __grid_constant__ attention_args args,
+    attention_float_kernel(const __grid_constant__ attention_args args, int D_value,
                            const int32_t *__restrict__ sequence) {
     __shared__ float e[CHUNK], chunk_sum;
     grid_begin();
     float *q = dyn_smem<float>();
     const int row = blockIdx.x, h = blockIdx.y, j = threadIdx.x, D = args.kv.D;
     if (args.position[row] < 0) return; /* padding */
-    const size_t at = ((size_t)row * args.H + h) * D;
+    const size_t vector = (size_t)row * args.H + h, at = vector * D, to = vector * D_value;
     const int first = args.seen[row].first, last = args.seen[row].last;
     const float_head<R> head = {args.kv, args.table + (size_t)sequence[row] * args.table_stride,
                                 (int)((size_t)h * args.kv.G / args.H)};
     for (int d = j; d < D; d += CHUNK) q[d] = to_float(static_cast<const T *>(args.q)[at + d]);
-    float most = 0.0f, sum = 0.0f, o[OWN] = {}; /* o: numbers j, j + CHUNK of the vector */
+    float most = 0.0f, sum = 0.0f, o[OWN] = {}; /* o: numbers j, j + CHUNK of the value */
     for (int start = first / CHUNK * CHUNK; start <= last; start += CHUNK) {
         const int begin = max(first - start, 0), end = min(last + 1 - start, CHUNK);
         const bool seen = j >= begin && j < end;
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(CHUNK)
         float part[OWN] = {};
 #pragma unroll
         for (int n = 0; n < OWN; n++)
-            for (int i = begin; i < end && j + n * CHUNK < D; i++)
+            for (int i = begin; i < end && j + n * CHUNK < D_value; i++)
                 part[n] = fmaf(e[i], head.value(start + i, j + n * CHUNK), part[n]);
         __syncthreads();
         if (start <= first) {
@@ -123,23 +123,24 @@ __global__ void __launch_bounds__(CHUNK)
     }
 #pragma unroll
     for (int n = 0; n < OWN; n++)
-        if (j + n * CHUNK < D)
-            static_cast<T *>(args.y)[at + j + n * CHUNK] = from_float<T>(o[n] / sum);
+        if (j + n * CHUNK < D_value)
+            static_cast<T *>(args.y)[to + j + n * CHUNK] = from_float<T>(o[n] / sum);
 }
 
 /* ---- launching ------------------------------------------------------------------------------ */
 
-void attention_float(enum dtype act, const struct attention_args *args, const int32_t *sequence,
-                     int M, cudaStream_t stream) {
+void attention_float(enum dtype act, const struct attention_args *args, int D_value,
+                     const int32_t *sequence, int M, cudaStream_t stream) {
     const struct kv_view *kv = &args->kv;
     assert(kv->D <= ATTENTION_WIDEST && args->H % kv->G == 0);
+    assert(D_value > 0 && D_value <= kv->D && D_value <= ATTENTION_WIDEST_VALUE);
     for_activation(act, [&](auto zero) {
         using T = decltype(zero);
         auto *kernel = kv->type == KV_F32    ? attention_float_kernel<T, float>
                        : kv->type == KV_F16  ? attention_float_kernel<T, __half>
                        : kv->type == KV_BF16 ? attention_float_kernel<T, __nv_bfloat16>
                                              : attention_float_kernel<T, __nv_fp8_e4m3>;
-        launch(kernel, dim3(M, args->H), dim3(CHUNK), kv->D * sizeof(float), stream, *args,
+        launch(kernel, dim3(M, args->H), dim3(CHUNK), kv->D * sizeof(float), stream, *args, D_value,
                sequence);
     });
 }

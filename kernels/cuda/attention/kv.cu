@@ -35,6 +35,7 @@ struct launch_list {
 struct piece_sizes {
     size_t block_bytes, piece_bytes;
     int L, n_scales; /* scales of a piece: G or 0 */
+    int kinds;       /* 2: keys and values; 1: keys that contain the values */
 };
 
 /* One piece: its elements and its scales. */
@@ -80,7 +81,7 @@ static pieces in_cache(const struct kv_cache *cache, enum block_kind kind, const
     const size_t at = part.first * cache->block_bytes;
     const size_t scale = cache->key_scale ? part.first * (size_t)cache->config.G : 0;
     return {cache->keys + at,
-            cache->values + at,
+            cache->values ? cache->values + at : nullptr,
             block,
             block == nullptr,
             (size_t)part.n_blocks * cache->block_bytes,
@@ -94,6 +95,11 @@ static pieces in_stage(uint8_t *stage, size_t stride) {
     return {stage, nullptr, nullptr, false, 0, nullptr, nullptr, 0, stride};
 }
 
+/* Kinds of pieces: see piece_sizes. */
+static int kinds_of(const struct kv_cache *cache) {
+    return cache->D_shared ? 1 : 2;
+}
+
 static int scales_of(const struct kv_cache *cache) {
     return cache->key_scale ? cache->config.G : 0;
 }
@@ -101,12 +107,13 @@ static int scales_of(const struct kv_cache *cache) {
 static void move(const struct kv_cache *cache, enum block_kind kind, const pieces &to,
                  const pieces &from, int n, const launch_list &list, cudaStream_t stream) {
     const int L = cache->part[kind].L;
-    const piece_sizes sizes = {cache->block_bytes, kv_piece_bytes(cache), L, scales_of(cache)};
+    const piece_sizes sizes = {cache->block_bytes, kv_piece_bytes(cache), L, scales_of(cache),
+                               kinds_of(cache)};
     auto kernel = cache->block_bytes % 16 == 0  ? move_kernel<16>
                   : cache->block_bytes % 4 == 0 ? move_kernel<4>
                                                 : move_kernel<2>;
     assert(L > 0);
-    launch(kernel, dim3(n, 2 * L), dim3(MOVE_THREADS), 0, stream, to, from, sizes, list);
+    launch(kernel, dim3(n, sizes.kinds * L), dim3(MOVE_THREADS), 0, stream, to, from, sizes, list);
 }
 
 /* Calls fn with each cache of equal layers that has layers of this kind, and with the offset of its
@@ -165,7 +172,7 @@ size_t kv_piece_bytes(const struct kv_cache *cache) {
 size_t kv_stage_bytes(const struct kv_cache *cache, enum block_kind kind, int n) {
     size_t bytes = 0;
     if (cache->n_alike == 0)
-        return (size_t)n * 2 * (size_t)cache->part[kind].L * kv_piece_bytes(cache);
+        return (size_t)(n * kinds_of(cache)) * (size_t)cache->part[kind].L * kv_piece_bytes(cache);
     for (int i = 0; i < cache->n_alike; i++) bytes += kv_stage_bytes(cache->alike[i], kind, n);
     return bytes;
 }
@@ -240,7 +247,7 @@ static enum status take_memory(uint8_t **out, size_t bytes, struct err *err) {
     return status;
 }
 
-static enum status check(const struct kv_config *c, struct err *err) {
+static enum status check(const struct kv_config *c, int D_shared, struct err *err) {
     if (c->dtype != DTYPE_F16 && c->dtype != DTYPE_F32 && c->dtype != DTYPE_BF16 &&
         c->dtype != DTYPE_E4M3)
         return err_set(err, STATUS_USAGE, "kv-cache-dtype",
@@ -253,6 +260,10 @@ static enum status check(const struct kv_config *c, struct err *err) {
     if (c->L > MOST_LAYERS)
         return err_set(err, STATUS_USAGE, NULL, "a key-value cache has at most %d layers",
                        MOST_LAYERS);
+    if (c->dtype == DTYPE_E4M3 && D_shared > 0)
+        return err_set(err, STATUS_USAGE, "kv-cache-dtype",
+                       "{kv-cache-dtype} fp8 is not for latent attention: give float16 or "
+                       "bfloat16");
     if (c->dtype == DTYPE_E4M3 && c->D % 16 != 0)
         return err_set(err, STATUS_USAGE, "kv-cache-dtype",
                        "{kv-cache-dtype} fp8 takes heads of a multiple of 16 numbers, and the "
@@ -266,7 +277,7 @@ static enum status take_all(struct kv_cache *cache, size_t blocks, struct err *e
     const struct kv_config *c = &cache->config;
     const size_t bytes = cache->block_bytes * blocks, n = blocks * (size_t)c->G;
     enum status status = take_memory(&cache->keys, bytes, err);
-    if (!status) status = take_memory(&cache->values, bytes, err);
+    if (!status && !cache->D_shared) status = take_memory(&cache->values, bytes, err);
     if (status || c->dtype != DTYPE_E4M3) return status;
     uint8_t *scales;
     status = take_memory(&scales, 2 * n * sizeof(float), err);
@@ -282,6 +293,7 @@ static enum status take_all(struct kv_cache *cache, size_t blocks, struct err *e
 struct sorted_layers {
     int n;
     struct kv_config config[MAX_KV_KINDS]; /* one per group of equal layers */
+    int D_shared[MAX_KV_KINDS];            /* of its heads */
     bool *has_window;                      /* [MAX_KV_KINDS][L]; the configs point into it */
     struct kv_place *place;                /* [L] */
 };
@@ -296,10 +308,13 @@ static void sorted_free(struct sorted_layers *sorted) {
 static int alike_with(struct sorted_layers *sorted, const struct kv_config *c, int layer) {
     const struct kv_heads heads = kv_heads_of(c, layer);
     int i = 0;
-    while (i < sorted->n && (sorted->config[i].G != heads.G || sorted->config[i].D != heads.D)) i++;
+    while (i < sorted->n && (sorted->config[i].G != heads.G || sorted->config[i].D != heads.D ||
+                             sorted->D_shared[i] != heads.D_shared))
+        i++;
     if (i < sorted->n || i == MAX_KV_KINDS) return i;
     struct kv_config *made = &sorted->config[sorted->n++];
     *made = *c;
+    sorted->D_shared[i] = heads.D_shared;
     made->L = 0, made->G = heads.G, made->D = heads.D;
     made->heads = nullptr, made->has_window = sorted->has_window + (size_t)i * (size_t)c->L;
     return i;
@@ -322,13 +337,13 @@ static bool sort_layers(struct sorted_layers *sorted, const struct kv_config *c)
     return true;
 }
 
-static size_t alike_bytes(const struct kv_config *config) {
+static size_t alike_bytes(const struct kv_config *config, int D_shared) {
     struct kv_cache sizes = {};
     size_t blocks;
     sizes.config = *config;
     if (!plan(&sizes, &blocks)) return SIZE_MAX;
     const size_t scales = config->dtype == DTYPE_E4M3 ? (size_t)config->G : 0;
-    return 2 * blocks * (sizes.block_bytes + scales * sizeof(float));
+    return (D_shared ? 1 : 2) * blocks * (sizes.block_bytes + scales * sizeof(float));
 }
 
 size_t kv_cache_bytes(const struct kv_config *config) {
@@ -337,18 +352,21 @@ size_t kv_cache_bytes(const struct kv_config *config) {
     if (config->L > MOST_LAYERS) return SIZE_MAX;
     if (!sort_layers(&sorted, config)) bytes = SIZE_MAX;
     for (int i = 0; i < sorted.n && bytes < SIZE_MAX; i++)
-        if (__builtin_add_overflow(bytes, alike_bytes(&sorted.config[i]), &bytes)) bytes = SIZE_MAX;
+        if (__builtin_add_overflow(bytes, alike_bytes(&sorted.config[i], sorted.D_shared[i]),
+                                   &bytes))
+            bytes = SIZE_MAX;
     sorted_free(&sorted);
     return bytes;
 }
 
-static enum status alike_new(struct kv_cache **out, const struct kv_config *config,
+static enum status alike_new(struct kv_cache **out, const struct kv_config *config, int D_shared,
                              struct err *err) {
-    enum status status = check(config, err);
+    enum status status = check(config, D_shared, err);
     if (status) return status;
     struct kv_cache plain = {};
     size_t blocks;
     plain.config = *config;
+    plain.D_shared = D_shared;
     if (!plan(&plain, &blocks))
         return err_set(err, STATUS_USAGE, NULL, "a key-value cache of %d blocks is too large",
                        config->n_blocks);
@@ -380,7 +398,7 @@ static enum status mixed_new(struct kv_cache **out, struct sorted_layers *sorted
     cache->place = sorted->place;
     sorted->place = nullptr;
     for (int i = 0; i < sorted->n && !status; i++) {
-        status = alike_new(&cache->alike[i], &sorted->config[i], err);
+        status = alike_new(&cache->alike[i], &sorted->config[i], sorted->D_shared[i], err);
         if (!status) cache->n_alike++;
     }
     if (status)
@@ -393,14 +411,14 @@ static enum status mixed_new(struct kv_cache **out, struct sorted_layers *sorted
 enum status kv_cache_new(struct kv_cache **out, const struct kv_config *config, struct err *err) {
     struct sorted_layers sorted;
     enum status status;
-    if (config->L < 0 || config->L > MOST_LAYERS) return check(config, err);
+    if (config->L < 0 || config->L > MOST_LAYERS) return check(config, 0, err);
     if (!sort_layers(&sorted, config))
         status = err_set(err, STATUS_USAGE, NULL,
                          "a key-value cache has layers of at most %d kinds", MAX_KV_KINDS);
     else if (sorted.n > 1)
         status = mixed_new(out, &sorted, config, err);
     else
-        status = alike_new(out, &sorted.config[0], err);
+        status = alike_new(out, &sorted.config[0], sorted.D_shared[0], err);
     sorted_free(&sorted);
     return status;
 }

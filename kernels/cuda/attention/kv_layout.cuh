@@ -4,6 +4,7 @@
  *   layer     keys [n_blocks][G][B][D], values the same; kv_view points to those of one layer.
  *             Layers with a window may use other and fewer blocks (enum block_kind)
  *   position  p of a sequence is in block table[p / B], at offset p % B
+ *   latents   a cache of latent attention has no values: a value is the first numbers of its key
  *
  * So a head's B positions in a block are contiguous: B * D elements, numbered by kv_element. If
  * elements have 16 bits, D is a multiple of 64 and B of 8, these consist of tiles of 8 positions:
@@ -31,7 +32,7 @@ enum kv_type { KV_F32, KV_F16, KV_BF16, KV_E4M3 };
 struct kv_view {
     enum kv_type type;
     int G, D, B;
-    const void *keys, *values;            /* [n_blocks][G][B][D] */
+    const void *keys, *values;            /* [n_blocks][G][B][D]; equal if values are in keys */
     const float *key_scale, *value_scale; /* [n_blocks][G]; read only for KV_E4M3 */
 };
 
@@ -51,7 +52,8 @@ static inline struct kv_view kv_view_of(const struct kv_cache *whole, int layer)
     const size_t first = cache->layer[layer].first, at = first * cache->block_bytes;
     const size_t scale = first * (size_t)c.G;
     const enum kv_type type = kv_type_of(c.dtype);
-    struct kv_view view = {type, c.G, c.D, c.block_size, cache->keys + at, cache->values + at};
+    const uint8_t *values = cache->D_shared ? cache->keys : cache->values;
+    struct kv_view view = {type, c.G, c.D, c.block_size, cache->keys + at, values + at};
     if (type == KV_E4M3) {
         view.key_scale = cache->key_scale + scale;
         view.value_scale = cache->value_scale + scale;

@@ -89,8 +89,11 @@ static int stage_blocks(int n_blocks, const struct swap_sizes *sizes, size_t blo
 /* Bytes of a stage for blocks of one kind with L layers; 0 if L is 0. */
 static size_t stage_bytes_of(const struct kv_config *config, int L, int n_blocks) {
     if (L == 0) return 0;
-    const struct kv_config one = {L, config->G, config->D, 1, config->block_size, config->dtype};
-    const size_t block = kv_cache_bytes(&one), rounding = 2 * 16 * (size_t)L; /* of the scales */
+    const struct kv_heads heads = {config->G, config->D, kv_heads_of(config, 0).D_shared};
+    struct kv_config one = {1, config->G, config->D, 1, config->block_size, config->dtype};
+    one.heads = &heads;
+    const size_t block = (size_t)L * kv_cache_bytes(&one);
+    const size_t rounding = 2 * 16 * (size_t)L; /* of the scales */
     return (size_t)stage_blocks(n_blocks, &SWAP_SIZES, block) * (block + rounding);
 }
 

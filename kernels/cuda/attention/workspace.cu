@@ -26,9 +26,20 @@ static int64_t blocks_of(const struct kv_config *c, int layer) {
     return c->n_window_blocks > 0 && c->has_window[layer] ? c->n_window_blocks : c->n_blocks;
 }
 
+/* Their kernel reads single numbers, so all sizes serve up to the largest. */
+static enum status check_latents(struct kv_heads heads, struct err *err) {
+    assert(heads.D_shared > 0 && heads.D_shared <= heads.D);
+    if (heads.D <= ATTENTION_WIDEST && heads.D_shared <= ATTENTION_WIDEST_VALUE) return STATUS_OK;
+    return err_set(err, STATUS_USAGE, "device",
+                   "{device} cuda takes latent vectors of at most %d numbers, and keys of at most "
+                   "%d, and the model's have %d and %d; give {device} cpu",
+                   ATTENTION_WIDEST_VALUE, ATTENTION_WIDEST, heads.D_shared, heads.D);
+}
+
 static enum status check_heads(enum dtype act, const struct step_limits *limits,
                                const struct kv_config *c, int layer, struct err *err) {
-    const int G = kv_heads_of(c, layer).G, D = kv_heads_of(c, layer).D;
+    const struct kv_heads heads = kv_heads_of(c, layer);
+    const int G = heads.G, D = heads.D;
     const struct kv_view kv = {kv_type_of(c->dtype), G, D, c->block_size};
     if (limits->H % G != 0)
         return err_set(err, STATUS_USAGE, NULL, "%d query heads cannot share %d key-value heads",
@@ -36,14 +47,16 @@ static enum status check_heads(enum dtype act, const struct step_limits *limits,
     if (blocks_of(c, layer) * G * c->block_size > INT32_MAX) /* the limit of the kernels' indices */
         return err_set(err, STATUS_USAGE, "kv-cache-memory",
                        "a KV cache on the GPU holds at most 2^31 keys a layer");
-    if (D <= ATTENTION_WIDEST && (act == DTYPE_F32 || attention_fits(act, &kv))) return STATUS_OK;
+    if (heads.D_shared) return check_latents(heads, err);
+    if (D <= ATTENTION_WIDEST_VALUE && (act == DTYPE_F32 || attention_fits(act, &kv)))
+        return STATUS_OK;
     return err_set(err, STATUS_USAGE, "device",
                    "{device} cuda takes heads of a multiple of %d numbers up to %d with this KV "
                    "cache, and the model's have %d",
                    act == DTYPE_F32         ? 1
                    : c->dtype == DTYPE_E4M3 ? 16
                                             : 8,
-                   ATTENTION_WIDEST, D);
+                   ATTENTION_WIDEST_VALUE, D);
 }
 
 static bool has_chunks(const struct attention_workspace *work, const struct kv_config *c) {
@@ -51,7 +64,7 @@ static bool has_chunks(const struct attention_workspace *work, const struct kv_c
     for (int i = 0; i < c->L && serves; i++) {
         const struct kv_heads heads = kv_heads_of(c, i);
         const struct kv_view kv = {kv_type_of(c->dtype), heads.G, heads.D, c->block_size};
-        serves = work->limits.chunks->serves(&kv);
+        serves = !heads.D_shared && work->limits.chunks->serves(&kv);
     }
     return serves;
 }
@@ -177,6 +190,11 @@ static int plan_of(const struct attention_workspace *work, int window, int G) {
     return plan;
 }
 
+/* The numbers of a layer's keys that are its values; 0: it has values. */
+static int shared_numbers(const struct kv_cache *cache, int layer) {
+    return kv_alike(cache, &layer)->D_shared;
+}
+
 void attention_workspace_run(struct attention_workspace *work, void *y, const void *q,
                              const struct kv_cache *cache, int layer,
                              const struct device_step *step, const struct attention *how,
@@ -201,8 +219,10 @@ void attention_workspace_run(struct attention_workspace *work, void *y, const vo
     args.cap = how->cap;
     args.sinks = how->sinks;
     args.slopes = how->slopes;
-    if (work->act == DTYPE_F32 || kv.D > ATTENTION_MAX_D) {
-        attention_float(work->act, &args, step->line[kind], step->M, stream);
+    const int D_shared = shared_numbers(cache, layer);
+    if (work->act == DTYPE_F32 || kv.D > ATTENTION_MAX_D || D_shared) {
+        attention_float(work->act, &args, D_shared ? D_shared : kv.D, step->line[kind], step->M,
+                        stream);
         return;
     }
     assert(kv.D <= work->D);

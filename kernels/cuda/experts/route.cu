@@ -77,7 +77,13 @@ __device__ __forceinline__ float sigmoid(float x) {
     return 1.0f / (1.0f + expf(-x));
 }
 
-/* Excludes the experts outside the best groups; one lane per group. */
+/* Do scores, not logits, determine a row's experts? */
+__device__ __forceinline__ bool has_scores(const struct routing_rule &rule) {
+    return rule.by_sigmoid || rule.correction || rule.n_used_groups < rule.n_groups;
+}
+
+/* Excludes the experts outside the best groups; one lane per group. A group ranks by the sum of its
+ * two largest values, for a softmax by its largest. */
 __device__ __forceinline__ void drop_groups(float *choice, const struct routing_rule &rule,
                                             int lane) {
     __shared__ float best[MAX_EXPERT_GROUPS];
@@ -90,7 +96,7 @@ __device__ __forceinline__ void drop_groups(float *choice, const struct routing_
             second = fmaxf(second, fminf(first, next));
             first = fmaxf(first, next);
         }
-        best[lane] = first + second;
+        best[lane] = rule.by_sigmoid ? first + second : first;
     }
     __syncwarp();
     choose(chosen, best, rule.n_groups, rule.n_used_groups, lane);
@@ -119,7 +125,7 @@ __device__ __forceinline__ float sum_of_exponentials(const float *row, int E, fl
 /* The values by which a row's experts are chosen: its logits, or scores with their correction. */
 __device__ __forceinline__ const float *choice_of(const float *row, float *choice,
                                                   const struct routing_rule &rule, int lane) {
-    if (!rule.by_sigmoid && !rule.correction) return row;
+    if (!has_scores(rule)) return row;
     const float max = rule.by_sigmoid ? 0.0f : largest(row, rule.E, lane);
     const float sum = rule.by_sigmoid ? 1.0f : sum_of_exponentials(row, rule.E, max, lane);
     for (int e = lane; e < rule.E; e += WARP) {
@@ -140,7 +146,7 @@ __global__ void __launch_bounds__(WARP)
     const float *row = logits + (size_t)blockIdx.x * E;
     const size_t at = (size_t)blockIdx.x * n_used;
     choose(chosen, choice_of(row, choice, rule, lane), E, n_used, lane);
-    const float max = rule.correction ? largest(row, E, lane) : row[chosen[0]];
+    const float max = has_scores(rule) ? largest(row, E, lane) : row[chosen[0]];
     for (int i = lane; i < n_used; i += WARP) { /* in rising order */
         int before = 0;
         for (int j = 0; j < n_used; j++) before += chosen[j] < chosen[i];
@@ -151,7 +157,7 @@ __global__ void __launch_bounds__(WARP)
     float sum = 0.0f;
     if (rule.normalises) {
         for (int i = 0; i < n_used; i++) sum = sum + score(rising[i]);
-        if (rule.by_sigmoid || rule.correction) sum = sum + 1e-20f;
+        if (has_scores(rule)) sum = sum + 1e-20f;
     } else if (rule.by_sigmoid) {
         sum = 1.0f;
     } else {

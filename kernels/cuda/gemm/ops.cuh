@@ -1,5 +1,5 @@
 /* Products for the op table: with the norm before them, their biases, the activation between them
- * and the sum after them. */
+ * and the sum after them; and products per head. */
 #ifndef PENSTOCK_CUDA_GEMM_OPS_CUH
 #define PENSTOCK_CUDA_GEMM_OPS_CUH
 
@@ -35,6 +35,10 @@ void gemm_mlp(struct gemm_workspace *work, float *sum, const float *x, const str
 void gemm_mlp_alone(struct gemm_workspace *work, void *y, const struct mlp *mlp, int M);
 void gemm_logits(struct gemm_workspace *work, float *y, const float *x, const struct norm *norm,
                  const struct lm_head *head, int R);
+
+/* Implements matmul_heads: heads.cu. The larger of a head's K and N is at most max_k. */
+void gemm_heads(struct gemm_workspace *work, void *y, const void *x,
+                const struct head_linear *linear, int M);
 
 /* y[M][K] = rows[0..M) of the matrix times scale; with `add` this is added to y. The matrix [V][K]
  * is packed for products: the file's weights, dequantised and rounded to the activations' type. A

@@ -5,7 +5,7 @@
  *   runtime/    device selection, memory, staging, errors, cuBLAS, NCCL
  *   gemm/       weights and their products
  *   experts/    the router, the rows of each expert, and their products
- *   attention/  the KV cache, RoPE, attention, swapping
+ *   attention/  the KV cache, RoPE, attention, swapping, keys of latent attention
  *   recurrent/  layers that keep a state per sequence, and the states
  *   low_rank/   products of adapters
  *   rows/       norms, gates, bias, gather
@@ -49,12 +49,15 @@ struct kv_cache {
     int n_alike;             /* 0: all layers are equal */
     struct kv_cache *alike[MAX_KV_KINDS];
     struct kv_place *place; /* [L]; NULL if all layers are equal */
-    size_t block_bytes;     /* bytes of the keys of one block of one layer; values take the same */
+    /* Above 0: the first D_shared numbers of a key are its value, and there are no values. If
+     * layers differ, only the caches in `alike` have this number. */
+    int D_shared;
+    size_t block_bytes; /* bytes of the keys of one block of one layer; values take the same */
     struct kv_part part[N_BLOCK_KINDS]; /* for all layers; if they differ, only L is used */
     struct kv_layer *layer;             /* [L]; if layers differ, only the kind is used */
     uint8_t *keys;                      /* the blocks of all layers, part by part */
-    uint8_t *values;
-    float *key_scale, *value_scale; /* [blocks][G]; NULL unless the elements are e4m3 */
+    uint8_t *values;                    /* NULL with D_shared */
+    float *key_scale, *value_scale;     /* [blocks][G]; NULL unless the elements are e4m3 */
     float *states; /* of recurrent layers (recurrent/states.cuh); NULL: there are none */
 };
 
