@@ -293,7 +293,7 @@ ROUNDS = int(os.environ.get("RANK_KILLS", "200")) // 4 if LONG_FORM else 1
 def test_a_killed_rank_ends_the_server(ranks, even_model, tmp_path, when, mpirun, seed):
     """Each request ends with an error, wherever its sequence is."""
     server = ranks(2, *COMMON, *SMALL, model=even_model, codes=tmp_path, mpirun=mpirun)
-    asked = [{**STREAM, "seed": i, "n": 2} for i in range(3)]
+    asked = [{**STREAM, "seed": i, "n": 2} for i in range(120)]  # more than end before the kill
     if when == "prefill":
         asked = [{**STREAM, "prompt": [4 + i * k % 251 for k in range(200)], "max_tokens": 1, "seed": i} for i in range(1, 400)]
     with concurrent.futures.ThreadPoolExecutor(32) as pool:
