@@ -143,15 +143,18 @@ def test_a_refusal_is_shown(page, status, message):
 def test_a_full_queue_and_a_drain_are_shown(visit, start):
     server = start("--max-num-seqs", "1", "--max-queued-requests", "1", "--drain-delay", "60")
     page = visit(server)
-    with load(server, 2):
-        until(lambda: server.metric("vllm:num_requests_running") == 1 and server.metric("vllm:num_requests_waiting") == 1)
-        page.send("Hi")
-        page.wait_for_answer()
-        assert "Try again in" in page.tab.inner_text(".assistant .problem")
-        server.process.send_signal(signal.SIGTERM)
-        until(lambda: server.http.get("/health/ready").status_code == 503)
-        page.tab.click("text=Regenerate")
-        page.wait("document.querySelector('.assistant .problem')?.innerText.includes('shutting down')")
+    with load(server, 1):
+        until(lambda: server.metric("vllm:num_requests_running") == 1)
+        # The queue has one place, so the second stream starts after the first has left it.
+        with load(server, 1):
+            until(lambda: server.metric("vllm:num_requests_waiting") == 1)
+            page.send("Hi")
+            page.wait_for_answer()
+            assert "Try again in" in page.tab.inner_text(".assistant .problem")
+            server.process.send_signal(signal.SIGTERM)
+            until(lambda: server.http.get("/health/ready").status_code == 503)
+            page.tab.click("text=Regenerate")
+            page.wait("document.querySelector('.assistant .problem')?.innerText.includes('shutting down')")
     assert page.tab.is_enabled("#send")
 
 

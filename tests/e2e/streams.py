@@ -17,6 +17,7 @@ def load(server, n, headers=None):
     def stream(i):
         body = {"prompt": f"{SECRET} {i}", "max_tokens": 900, "stream": True, "ignore_eos": True, "seed": i}
         with httpx.stream("POST", server.url + "/v1/completions", json=body, headers=headers, timeout=120) as answer:
+            assert answer.status_code == 200, answer.read()
             for line in answer.iter_lines():
                 if line.startswith("data: {") and not over.is_set():
                     ids.append(json.loads(line[6:])["id"])
