@@ -8,11 +8,17 @@ const TOOL = [{ type: "function", function: { name: "get_weather", description: 
   parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] } } }];
 const SCHEMA = { type: "object", properties: { name: { type: "string" }, age: { type: "integer" } }, required: ["name", "age"] };
 
+// A field has a kind: "number"; "check"; "choice" of `values`; "json", which is an object if `isObject` is true; "lines", a
+// text each, in which \n is a line end if `hasEscapes` is true; or "ids" of tokens.
 const number = (name, label) => ({ name, label, kind: "number" });
+const check = (name, label) => ({ name, label, kind: "check" });
+const ids = (name, label) => ({ name, label: `${label} (ids of tokens)`, kind: "ids" });
+const lines = (name, label, more) => ({ name, label: `${label}, one per line`, kind: "lines", ...more });
+const ESCAPED = { "\\n": "\n", "\\t": "\t", "\\\\": "\\" };
 const GROUPS = [
   ["Answer", [number("max_tokens", "Maximum tokens"), number("min_tokens", "Minimum tokens"), number("seed", "Seed"),
-    { name: "stop", label: "Stop strings, one per line", kind: "lines" },
-    { name: "ignore_eos", label: "Ignore the model's end", kind: "check" }]],
+    lines("stop", "Stop strings (\\n: line end)", { hasEscapes: true }), lines("stop_regex", "Stop patterns (regular expressions)"),
+    ids("stop_token_ids", "Stop tokens"), check("include_stop_str_in_output", "Show the stop string"), check("ignore_eos", "Ignore the model's end")]],
   ["Sampling", [number("temperature", "Temperature"), number("top_p", "Top p"), number("top_k", "Top k"), number("min_p", "Min p"),
     number("typical_p", "Typical p"), number("top_n_sigma", "Top n sigma"),
     number("epsilon_cutoff", "Epsilon cutoff"), number("eta_cutoff", "Eta cutoff"),
@@ -21,18 +27,22 @@ const GROUPS = [
   ["Repetition", [number("repetition_penalty", "Repetition penalty"), number("presence_penalty", "Presence penalty"),
     number("frequency_penalty", "Frequency penalty"), number("repeat_last_n", "Tokens that count (last n)"),
     number("no_repeat_ngram_size", "No repeated n-gram of"), number("dry_multiplier", "DRY multiplier"),
-    number("dry_base", "DRY base"), number("dry_allowed_length", "DRY allowed length"), number("dry_penalty_last_n", "DRY last n")]],
+    number("dry_base", "DRY base"), number("dry_allowed_length", "DRY allowed length"), number("dry_penalty_last_n", "DRY last n"),
+    lines("dry_sequence_breakers", "DRY sequence breakers (\\n: line end)", { hasEscapes: true, rows: 4 })]],
+  ["Words and tokens", [lines("bad_words", "Forbidden words"), ids("allowed_token_ids", "Only these tokens"),
+    { name: "logit_bias", label: "Logit bias (JSON: a bias for each id)", kind: "json", isObject: true, example: { 1000: -100, 1001: 2.5 } }]],
   ["Reasoning", [{ name: "reasoning_effort", label: "Effort", kind: "choice", values: ["none", "minimal", "low", "medium", "high", "xhigh", "max"] },
     number("thinking_token_budget", "Token budget")]],
   ["Tools and format", [{ name: "tools", label: "Tools (JSON)", kind: "json", example: TOOL },
     { name: "tool_choice", label: "Tool choice", kind: "choice", values: ["auto", "none", "required"] },
     { name: "schema", label: "JSON schema of the answer", kind: "json", example: SCHEMA }]],
   ["More", [number("top_logprobs", "Log probabilities: alternatives per token"),
-    { name: "more", label: "Other fields of the request (JSON)", kind: "json", example: { logit_bias: {} } }]],
+    { name: "more", label: "Other fields of the request (JSON)", kind: "json", isObject: true, example: { priority: 1 } }]],
 ];
 const FIELDS = GROUPS.flatMap(([, fields]) => fields);
 
-const BY_DEFAULT = { max_tokens: "all", seed: "random", repeat_last_n: "all", top_logprobs: "none", thinking_token_budget: "server's" };
+const BY_DEFAULT = { max_tokens: "all", seed: "random", repeat_last_n: "all", top_logprobs: "none", thinking_token_budget: "server's",
+  allowed_token_ids: "all", dry_sequence_breakers: "\\n\n:\n\"\n*" };
 
 let values = {};
 let schema = {}; // field -> its schema
@@ -53,17 +63,33 @@ function restore() {
   }
 }
 
-function parseJson({ label }, text) {
+function parseJson({ label, isObject }, text) {
+  let value;
   try {
-    return JSON.parse(text);
+    value = JSON.parse(text);
   } catch (error) {
     throw new Error(`${label}: this is not JSON: ${error.message}`);
   }
+  if (isObject && (typeof value !== "object" || !value || Array.isArray(value))) throw new Error(`${label}: this must be an object, {"name": value}`);
+  return value;
+}
+
+function parseLines({ hasEscapes }, text) {
+  const all = text.split("\n").filter(Boolean);
+  return hasEscapes ? all.map((line) => line.replace(/\\[nt\\]/g, (found) => ESCAPED[found])) : all;
+}
+
+function parseIds({ label }, text) {
+  return text.split(/[\s,]+/).filter(Boolean).map((word) => {
+    if (!/^\d+$/.test(word)) throw new Error(`${label}: "${word}" is not an id, a whole number; write ids with spaces between them`);
+    return Number(word);
+  });
 }
 
 function valueOf(field, text) {
   if (field.kind === "number") return Number(text);
-  if (field.kind === "lines") return text.split("\n").filter(Boolean);
+  if (field.kind === "lines") return parseLines(field, text);
+  if (field.kind === "ids") return parseIds(field, text);
   if (field.kind === "check") return true;
   if (field.kind === "json") return parseJson(field, text);
   return text;
@@ -90,7 +116,9 @@ function control(field) {
   const props = { id, autocomplete: "off" };
   const change = (event) => {
     const { target } = event;
-    values[field.name] = target.type === "checkbox" ? (target.checked ? "true" : "") : target.value.trim();
+    if (target.type === "checkbox") values[field.name] = target.checked ? "true" : "";
+    else if (field.kind === "lines") values[field.name] = /[^\n]/.test(target.value) ? target.value : ""; // spaces count
+    else values[field.name] = target.value.trim();
     keep();
   };
   if (field.kind === "check") return h("input", { ...props, type: "checkbox", checked: kept === "true", onchange: change });
@@ -101,7 +129,8 @@ function control(field) {
     return select;
   }
   if (field.kind !== "number") {
-    const area = h("textarea", { ...props, rows: field.kind === "json" ? 4 : 2, spellcheck: "false", oninput: change });
+    const rows = field.rows ?? { json: 4, lines: 2, ids: 1 }[field.kind];
+    const area = h("textarea", { ...props, rows, spellcheck: "false", oninput: change, placeholder: BY_DEFAULT[field.name] ?? "none" });
     area.value = kept;
     return area;
   }
@@ -117,7 +146,7 @@ function row(field) {
   const input = control(field);
   const label = h("label", { for: input.id }, field.label);
   if (field.kind === "check") return h("div", { class: "check" }, input, label);
-  if (!field.example) return h("div", { class: field.kind === "lines" ? "" : "pair" }, label, input);
+  if (!field.example) return h("div", { class: ["lines", "ids"].includes(field.kind) ? "" : "pair" }, label, input);
   const show = () => {
     input.value = JSON.stringify(field.example, null, 1);
     input.dispatchEvent(new Event("input"));

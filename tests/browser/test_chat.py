@@ -87,6 +87,73 @@ def test_each_number_that_shapes_the_tokens_has_a_field_with_the_servers_default
         assert [low, high] == ["" if fields[name].get(end) is None else str(fields[name][end]) for end in ("minimum", "maximum")], name
 
 
+# Fields that shape the tokens and are no number: what a user writes, and what the request gets.
+WRITTEN = {
+    "stop": (" a\n\\n\n\\\\d\n\n", [" a", "\n", "\\d"]),
+    "stop_regex": ("\\d+\\n\n[.]!", ["\\d+\\n", "[.]!"]),
+    "stop_token_ids": ("5, 6\n7", [5, 6, 7]),
+    "bad_words": ("foo\n two words", ["foo", " two words"]),
+    "allowed_token_ids": ("1 2", [1, 2]),
+    "logit_bias": ('{"3": -100, "4": 1.5}', {"3": -100, "4": 1.5}),
+    "dry_sequence_breakers": ("\\n\n;", ["\n", ";"]),
+}
+
+
+def test_each_other_field_that_shapes_the_tokens_reaches_the_request(page):
+    sent = page.answer_text("Yes.")
+    for name, (text, _) in WRITTEN.items():
+        page.set(name, text)
+    for name in ("include_stop_str_in_output", "ignore_eos"):
+        page.tab.check(f"#set-{name}")
+    page.chat("Is it?")
+    assert {name: sent[0].get(name) for name in WRITTEN} == {name: value for name, (_, value) in WRITTEN.items()}
+    assert sent[0]["include_stop_str_in_output"] is sent[0]["ignore_eos"] is True
+    page.open()  # what is set is kept
+    assert page.tab.input_value("#set-stop") == WRITTEN["stop"][0] and page.tab.is_checked("#set-ignore_eos")
+    page.tab.click("text=Use the server's defaults")
+    page.set("stop", "\n\n")
+    page.chat("Is it?")
+    assert not ({*WRITTEN, "include_stop_str_in_output", "ignore_eos"} & set(sent[-1]))
+
+
+def test_the_server_accepts_them(page):
+    page.set("max_tokens", 3)
+    page.set("dry_multiplier", 1)
+    for name, (text, _) in WRITTEN.items():
+        page.set(name, text)
+    page.tab.fill("#set-allowed_token_ids", "")
+    page.chat("Is it?")
+    assert page.tab.inner_text(".assistant .problem") == ""
+    page.set("allowed_token_ids", "345")
+    page.set("stop", "")
+    page.chat("Is it?")
+    assert page.tab.inner_text(".message:nth-child(4) .stats").startswith("3 tokens")
+
+
+def test_the_defaults_of_breakers_are_the_servers(page):
+    source = (ROOT / "server/generation/dry_breakers.c").read_text()
+    defaults = re.findall(r'\{"((?:\\.|[^"])+)", 1\}', source)
+    assert len(defaults) == 4
+    shown = page.tab.get_attribute("#set-dry_sequence_breakers", "placeholder").split("\n")
+    assert shown == [one.replace('\\"', '"') for one in defaults]
+
+
+@pytest.mark.parametrize("name, text, problem", [
+    ("logit_bias", "{1: 2}", "Logit bias (JSON: a bias for each id): this is not JSON: "),
+    ("logit_bias", "[1]", "Logit bias (JSON: a bias for each id): this must be an object"),
+    ("more", '"x"', "Other fields of the request (JSON): this must be an object"),
+    ("stop_token_ids", "5 x", 'Stop tokens (ids of tokens): "x" is not an id'),
+])
+def test_a_wrong_setting_is_named(page, name, text, problem):
+    sent = page.answer_text("Yes.")
+    page.set(name, text)
+    page.send("Is it?")
+    page.tab.wait_for_selector("dialog")
+    assert problem in page.tab.inner_text("dialog") and not sent
+    page.tab.keyboard.press("Enter")  # the button that closes it has the focus
+    page.tab.wait_for_selector("dialog", state="detached")
+
+
 def test_an_adapter_is_chosen_by_its_name(visit, start):
     vectors = ROOT / "tests/vectors"
     page = visit(start("--model", str(vectors / "folders/qwen2"), "--max-model-len", "96", "--lora", f"poet={vectors / 'adapters/qwen2-8'}"))
