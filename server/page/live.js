@@ -22,11 +22,11 @@ function makeView() {
   const rows = h("tbody"), caption = h("p", { class: "hint" });
   const names = ["Request", "State", "Prompt", "Output", "Cached", "Blocks", "Age"];
   const table = h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Table of sequences" },
-    h("table", {}, h("thead", {}, h("tr", {}, names.map((name) => h("th", {}, name)))), rows));
+    h("table", {}, h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)))), rows));
   $("live").replaceChildren(
     h("div", { class: "row" }, h("h2", {}, "The batch at work"), pause), problem, tiles,
     h("div", { class: "cards" },
-      h("section", { class: "card", "aria-label": "KV cache" }, h("h3", {}, "KV cache"), cells.element, legend, host),
+      h("section", { class: "card", "aria-label": "KV cache" }, h("h3", {}, "KV cache"), cells.element, legend, host, cells.details),
       speed.element, steps.element),
     h("section", { class: "card", "aria-label": "Sequences" }, h("h3", {}, "Sequences"), caption, table));
   return { tiles, problem, cells, legend, host, speed, steps, rows, caption, table };
@@ -51,7 +51,7 @@ function drawTiles({ running, waiting, swapped, preparing, queued_tokens, step, 
 }
 
 function drawBlocks(blocks, host) {
-  view.cells.draw(blocks);
+  view.cells.draw(blocks, host);
   const names = [["used", "c0"], ["cached", "c1"], ["free", "cf"]];
   view.legend.replaceChildren(...names.map(([name, kind]) => h("li", { class: kind }, `${blocks[name]} ${name}`)));
   view.host.textContent = `${blocks.total} blocks of ${blocks.size} tokens` +

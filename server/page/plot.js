@@ -3,12 +3,22 @@ import { h, svg } from "./dom.js";
 
 const MAX_CELLS = 4096;
 
+// The table that belongs to a drawing, folded; `draw` fills it when it is opened.
+function folded(title, names, body, draw) {
+  const head = h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)));
+  const wide = { class: "wide", tabindex: "0", role: "region", "aria-label": `Table: ${title}` };
+  return h("details", { ontoggle: draw }, h("summary", {}, "The same as a table"), h("div", wide, h("table", {}, h("thead", {}, head), body)));
+}
+
 // The KV blocks: one cell a block, or a cell for several blocks if there are more than 4,096.
 export class Cells {
   constructor() {
     this.element = svg("svg", { class: "cells", role: "img" });
     this.cells = [];
     this.shape = "";
+    this.rows = [];
+    this.body = h("tbody");
+    this.details = folded("KV cache", ["State", "Blocks", "Tokens", "Share"], this.body, () => this.drawTable());
   }
 
   layout(n) {
@@ -22,7 +32,8 @@ export class Cells {
     this.element.setAttribute("viewBox", `0 0 ${columns} ${Math.ceil(n / columns)}`);
   }
 
-  draw({ total, used, cached, free }) {
+  // `host`: the blocks in the host's memory.
+  draw({ total, used, cached, free, size }, host) {
     const scale = Math.ceil(total / MAX_CELLS) || 1;
     this.layout(Math.ceil(total / scale));
     this.cells.forEach((cell, i) => {
@@ -31,6 +42,16 @@ export class Cells {
     });
     this.element.setAttribute("aria-label", `${used} of ${total} blocks used, ${cached} cached, ${free} free` +
       (scale > 1 ? `; a cell is ${scale} blocks` : ""));
+    const row = (name, n, all) => [name, n, n * size, all && `${((100 * n) / all).toFixed(1)} %`];
+    this.rows = [row("used", used, total), row("cached", cached, total), row("free", free, total), row("all", total, total)];
+    if (host.total) this.rows.push(row("swapped to the host", host.used, host.total), row("cached by the host", host.cached, host.total));
+    this.drawTable();
+  }
+
+  drawTable() {
+    if (!this.details.open) return;
+    this.body.replaceChildren(...this.rows.map(([name, ...numbers]) =>
+      h("tr", {}, h("th", { scope: "row" }, name), numbers.map((value) => h("td", {}, value)))));
   }
 }
 
@@ -52,11 +73,8 @@ export class Curves {
     this.picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
     this.legend = h("ul", { class: "legend" });
     this.body = h("tbody");
-    const head = h("tr", {}, h("th", {}, "Seconds ago"), names.map((name) => h("th", {}, `${name} (${unit})`)));
-    this.details = h("details", {}, h("summary", {}, "The same as a table"),
-      h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `Table: ${title}` }, h("table", {}, h("thead", {}, head), this.body)));
+    this.details = folded(title, ["Seconds ago", ...names.map((name) => `${name} (${unit})`)], this.body, () => this.drawTable());
     this.element = h("section", { class: "card", "aria-label": title }, h("h3", {}, title), this.picture, this.legend, this.details);
-    this.details.addEventListener("toggle", () => this.drawTable());
   }
 
   add(point) {

@@ -1,4 +1,6 @@
 """The live view of the web page."""
+import json
+
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
@@ -20,6 +22,17 @@ def tiles(page):
 def cells(page):
     kinds = page.tab.eval_on_selector_all(".cells rect", "all => all.map(one => one.getAttribute('class'))")
     return {name: kinds.count(kind) for name, kind in {"used": "c0", "cached": "c1", "free": "cf"}.items()}
+
+
+def table(page):
+    """{state: blocks, tokens, share} of the table of the KV cache, which is opened."""
+    details = page.tab.locator("[aria-label='KV cache'] details")
+    if details.get_attribute("open") is None:
+        details.locator("summary").press("Enter")
+    page.wait("document.querySelectorAll('[aria-label=\"Table: KV cache\"] tbody tr').length > 0")
+    rows = page.tab.eval_on_selector_all("[aria-label='Table: KV cache'] tbody tr",
+                                         "all => all.map(row => [...row.children].map(one => one.innerText))")
+    return {name: (int(blocks), int(tokens), share) for name, blocks, tokens, share in rows}
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +57,32 @@ def test_the_view_shows_what_the_metrics_say(visit, start):
         legend = page.tab.inner_text("[aria-label='KV cache'] .legend")
         assert legend.split("\n") == [f"{n} {name}" for name, n in found.items()]
         assert sum(found.values()) == server.metrics()['penstock_kv_blocks{state="total"}'] and found["used"] > 0
+        shown = table(page)
+        assert {name: shown[name][0] for name in found} == found and shown["all"][0] == sum(found.values())
         page.tab.click("text=Continue")
     server.wait_until_idle()
     page.wait("document.querySelector('#live').innerText.includes('No sequence runs or waits.')")
     assert cells(page)["used"] == 0
+    blocks = {state: int(server.metrics()[f'penstock_kv_blocks{{state="{state}"}}']) for state in ("total", "used", "cached")}
+    shown, total = table(page), blocks["total"]
+    assert {name: row[0] for name, row in shown.items()} == {
+        "used": 0, "cached": blocks["cached"], "free": total - blocks["cached"], "all": total} and 0 < blocks["cached"] < total
+    assert all(tokens == 16 * n and share == f"{100 * n / total:.1f} %" for n, tokens, share in shown.values())
     page.tab.press("#tab-live", "ArrowLeft")
     assert page.tab.is_visible("#input") and page.tab.evaluate("document.activeElement.id") == "tab-chat"
+
+
+def test_more_blocks_than_cells_and_those_of_the_host(page, server):
+    live = {**server.http.get("/penstock/live").json(), "host_blocks": {"total": 40, "used": 10, "cached": 5},
+            "blocks": {"size": 16, "total": 10000, "used": 3000, "cached": 1500, "free": 5500}}
+    page.tab.route("**/penstock/live", lambda route: route.fulfill(headers={"Content-Type": "text/event-stream"}, body=f"data: {json.dumps(live)}\n\n"))
+    page.tab.click("#tab-live")
+    page.wait("document.querySelectorAll('.cells rect').length > 0")
+    found = cells(page)
+    assert sum(found.values()) == 3334 and found["used"] == 1000 and found["cached"] == 500  # a cell is 3 blocks
+    assert page.tab.get_attribute(".cells", "aria-label").endswith("a cell is 3 blocks")
+    assert table(page) == {"used": (3000, 48000, "30.0 %"), "cached": (1500, 24000, "15.0 %"), "free": (5500, 88000, "55.0 %"),
+                           "all": (10000, 160000, "100.0 %"), "swapped to the host": (10, 160, "25.0 %"), "cached by the host": (5, 80, "12.5 %")}
 
 
 def test_a_user_key_sees_counts_only(visit, start):
@@ -104,6 +137,7 @@ def test_pictures_and_axe(visit, big, n, theme):
         page.tab.wait_for_timeout(3000)  # so that the pictures have curves
         page.tab.click("text=Pause")
     page.tab.click("[aria-label='Tokens per second'] summary")
+    table(page)
     for width, height in WIDTHS:
         page.tab.set_viewport_size({"width": width, "height": height})
         page.picture(f"live_{n}_{width}_{theme}")
