@@ -178,10 +178,10 @@ def turn(row, side, repeat):
     return row.metric(requests), machine.process_seconds(client.server.process.pid) - used
 
 
-def measure(row, folder, repeats):
-    """[(with, without)] of each repeat, each as of turn()."""
+def measure(row, both, repeats):
+    """[(with, without)] of each repeat, each as of turn(). `both` is a block that gives the two sides, as sides() does."""
     found = []
-    with sides(row, folder) as pair:
+    with both as pair:
         for client, block in pair:
             with block:
                 client.run(works.WARM_UP, 0)
@@ -237,7 +237,7 @@ def main():
     try:
         for row in ROWS:
             if not args.only or row.id in args.only:
-                figures[row.id] = report(row, measure(row, folder, args.repeats))
+                figures[row.id] = report(row, measure(row, sides(row, folder), args.repeats))
         if not args.only or MEMORY in args.only:
             more = figures[MEMORY] = more_memory(folder)
             print(f"{MEMORY} idle memory: {more:.2f} MiB more, goal {MEMORY_GOAL} {'met' if more <= MEMORY_GOAL else 'MISSED'}", flush=True)
