@@ -1,5 +1,5 @@
 # The two main commands: `make run` serves the default model, `make test` runs all tests.
-.PHONY: oracle help deps build model run install package package-cuda wheel release test bench bench-families bench-grammar bench-models bench-quantised peers accuracy performance gpu fuzz soak clients format readme fresh-machine clean
+.PHONY: oracle help deps build model run install package package-cuda wheel release test bench bench-families bench-grammar bench-models bench-quantised bench-states peers accuracy performance gpu fuzz soak clients format readme fresh-machine clean
 .DEFAULT_GOAL := help
 
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -23,6 +23,7 @@ help:
 	@echo "make test           every test"
 	@echo "make bench          speed beside the peers that are installed (ARGS adds flags)"
 	@echo "make bench-quantised   files of quantize beside those of llama.cpp's quantiser (ARGS adds flags)"
+	@echo "make bench-states   recurrent layers, latent attention and MTP beside llama.cpp (ARGS adds flags)"
 	@echo "make bench-grammar  masks of schemas, beside llguidance and xgrammar if they are installed (ARGS adds flags)"
 	@echo "make peers          install llama.cpp, vLLM, OpenVINO and CTranslate2 to compare with, into build/peers/"
 	@echo "make accuracy       perplexity, KL and greedy tokens of each file type beside the peers' (ARGS adds flags)"
@@ -100,6 +101,11 @@ bench-families: build
 	@$(LLAMA) bench/shapes.py
 	@[ -e build/bench-shapes/vocabulary/tokenizer.json ] || build/peers/grammar/bin/python bench/shapes.py vocabulary
 	@python3 bench/families.py $(ARGS)
+
+# Models with recurrent layers and latent attention; makes 5 GB of models the first time (PEERS="llama.cpp" first).
+bench-states: build model
+	@$(LLAMA) bench/state_files.py --model $(MODEL)
+	@python3 bench/states.py $(ARGS)
 
 # Compares with llguidance and xgrammar if `bench/peers.sh grammar` has installed them.
 bench-grammar: model

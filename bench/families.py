@@ -107,7 +107,7 @@ def step_bytes(binary, path):
     return int(float(layers[1]) * MIB) + int(sizes.get("output.weight", sizes["token_embd.weight"]))
 
 
-def measure_shape(bench, name, kind, number):
+def measure_shape(bench, name, kind, number, letter="F"):
     """One model in one type: three rows."""
     args, path, rows = bench.args, f"{HERE}/{name}-{kind}.gguf", []
     sides = [served.penstock(args.program, path, args.threads, "--max-model-len", "1024")]
@@ -124,7 +124,7 @@ def measure_shape(bench, name, kind, number):
                 side.prepare(work)
             found = bench.in_turn({side.name: lambda repeat, s=side: s.run(work, repeat) for side in sides}, pids)
             values = {side: [metric.of(requests) for requests in runs] for side, runs in found.items()}
-            rows.append(row(f"F{number}.{part + 1}", f"{name} {kind}", work.what, metric, values, goal("llama.cpp", hard)))
+            rows.append(row(f"{letter}{number}.{part + 1}", f"{name} {kind}", work.what, metric, values, goal("llama.cpp", hard)))
         rows[0]["step_bytes"] = step_bytes(args.program, path)
         print(f"{'':16} a step of one token reads {rows[0]['step_bytes'] / MIB:,.0f} MiB of weights: "
               f"{rows[0]['step_bytes'] * rows[0]['median']['penstock'] / 1e9:.1f} GB/s")
@@ -216,21 +216,22 @@ def parts():
     return made
 
 
-def main():
-    parser = runs.options(__doc__, repeats=3, threads=runs.two_threads(), model=False)
-    parser.add_argument("--only", nargs="+", default=[], metavar="PART", help="beginnings of: " + ", ".join(parts()))
-    parser.add_argument("--seconds", type=int, default=300, help="parts that have not begun by then are left out")
+def run_parts(doc, parts, maker, seconds):
+    """Measures the parts that the command line asks for and whose files exist."""
+    parser = runs.options(doc, repeats=3, threads=runs.two_threads(), model=False)
+    parser.add_argument("--only", nargs="+", default=[], metavar="PART", help="beginnings of: " + ", ".join(parts))
+    parser.add_argument("--seconds", type=int, default=seconds, help="parts that have not begun by then are left out")
     parser.add_argument("--limit", type=float, default=.05, help="share of the machine's time that others may take in a repeat")
     parser.add_argument("--tune", action="store_true", help="find llama.cpp's best settings first")
     parser.add_argument("--tokenizers", metavar="PYTHON", help="one that has the package tokenizers")
     args = parser.parse_args()
     bench, begun = Bench(args), time.perf_counter()
     report = {**runs.begin(args), "rows": []}
-    for name, (needed, measure) in parts().items():
+    for name, (needed, measure) in parts.items():
         if args.only and not any(name.startswith(one) for one in args.only):
             continue
         if not os.path.exists(needed):
-            print(f"{name}: cannot find {needed}; bench/shapes.py makes it")
+            print(f"{name}: cannot find {needed}; {maker} makes it")
             continue
         if time.perf_counter() - begun > args.seconds:
             print(f"{name}: left out, {args.seconds} s have passed")
@@ -243,4 +244,5 @@ def main():
     runs.write(args, report)
 
 
-main()
+if __name__ == "__main__":
+    run_parts(__doc__, parts(), "bench/shapes.py", seconds=300)
