@@ -44,6 +44,8 @@
     X(TQ1_0, tq1_0, 34, 256, 54, 2, 1, 0, 0, 0, CODES_LINEAR, SCALES_HALF, 52, -1, 0.82, 0)        \
     X(TQ2_0, tq2_0, 35, 256, 66, 2, 1, 0, 0, 0, CODES_LINEAR, SCALES_HALF, 64, -1, 1.12, 0)        \
     X(MXFP4, mxfp4, 39, 32, 17, 4, 128, 0, 0, 0, CODES_E2M1, SCALES_BRAIN, 0, -1, 5.9, 0)          \
+    X(Q1_0, q1_0, 41, 128, 18, 2, 1, 0, 0, 0, CODES_LINEAR, SCALES_HALF, 0, -1, 1, 0)              \
+    X(Q2_0, q2_0, 42, 64, 18, 2, 1, 0, 0, 0, CODES_LINEAR, SCALES_HALF, 0, -1, 1.12, 0)            \
     X(INT4, int4, 1025, 32, 21, 4, 0, 1, 0, 0, CODES_LINEAR, SCALES_FLOAT, 0, -1, 4.6, 0)          \
     X(INT8, int8, 1026, 32, 36, 8, 128, 0, 0, 0, CODES_LINEAR, SCALES_FLOAT, 0, -1, 73.9, 0)       \
     X(INT4H, int4h, 1027, 32, 19, 4, 0, 1, 0, 0, CODES_LINEAR, SCALES_POINT, 0, -1, 4.6, 0)
@@ -90,7 +92,7 @@ enum dtype {
 /* Returns a type's name ("q4_1"), or NULL for an unknown number. */
 const char *dtype_name(int dtype);
 
-/* Return the elements of one block of a type (1, 32, 64 or 256) and the bytes of that block; 0 for
+/* Return the elements of one block of a type (1, 32, 64, 128 or 256) and the bytes of that block; 0 for
  * an unknown number. */
 int dtype_block_elements(int dtype);
 int dtype_block_bytes(int dtype);

@@ -16,6 +16,7 @@ const kind kinds[N_KINDS] = {
     {"int8", DTYPE_INT8, 0, false, 32},      {"iq4_nl", DTYPE_IQ4_NL, 0, false, 32},
     {"q3_k", DTYPE_Q3_K, 0, false, 256},     {"tq1_0", DTYPE_TQ1_0, 0, false, 256},
     {"tq2_0", DTYPE_TQ2_0, 0, false, 256},   {"int4h", DTYPE_INT4H, 0, false, 32},
+    {"q1_0", DTYPE_Q1_0, 0, false, 128},     {"q2_0", DTYPE_Q2_0, 0, false, 64},
 };
 const enum dtype short_types[2] = {DTYPE_F16, DTYPE_BF16};
 

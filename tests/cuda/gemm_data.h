@@ -16,7 +16,7 @@ struct kind {
     bool e4m3 = false; /* fp8: the rows of x are converted to e4m3, too */
 };
 /* The first N_FORMATS include all formats of packed weights. */
-enum { N_KINDS = 24, N_FORMATS = 19 };
+enum { N_KINDS = 26, N_FORMATS = 19 };
 extern const kind kinds[N_KINDS];
 extern const enum dtype short_types[2];
 

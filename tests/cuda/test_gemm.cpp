@@ -445,7 +445,10 @@ static double packed_as_larger(enum dtype type) {
         return 1.28; /* packed as INT4 */
     case DTYPE_TQ1_0:
     case DTYPE_TQ2_0:
+    case DTYPE_Q2_0:
         return 2.7; /* packed as Q4_0 */
+    case DTYPE_Q1_0:
+        return 4.1; /* the same */
     default:
         return 1.03;
     }

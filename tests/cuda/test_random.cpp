@@ -30,7 +30,8 @@ START_TEST(bytes_are_the_host_s) {
         compare((enum dtype)type, 35, 96, 0);
         compare((enum dtype)type, 35, 96, 16);
     }
-    for (int type : {DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_Q2_K, DTYPE_TQ1_0})
+    for (int type :
+         {DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_Q2_K, DTYPE_TQ1_0, DTYPE_Q1_0, DTYPE_Q2_0})
         compare((enum dtype)type, 19, 512, 16);
 }
 END_TEST

@@ -32,6 +32,7 @@ static const struct {
     {DTYPE_Q5_K, 2, "\x00\x7e", 2},    {DTYPE_Q6_K, 208, "\x00\x7e", 2},
     {DTYPE_IQ4_NL, 0, "\x00\x7e", 2},  {DTYPE_IQ4_XS, 0, "\x00\x7e", 2},
     {DTYPE_TQ1_0, 52, "\x00\x7e", 2},  {DTYPE_TQ2_0, 64, "\x00\x7e", 2},
+    {DTYPE_Q1_0, 0, "\x00\x7e", 2},    {DTYPE_Q2_0, 0, "\x00\xfc", 2},
     {DTYPE_MXFP4, 0, "\xff", 1},       {DTYPE_IQ1_S, 0, "\x00\x7e", 2},
     {DTYPE_IQ2_XXS, 0, "\x00\x7e", 2}, {DTYPE_IQ2_XS, 0, "\x00\x7e", 2},
     {DTYPE_IQ2_S, 0, "\x00\x7e", 2},   {DTYPE_IQ3_XXS, 0, "\x00\x7e", 2},

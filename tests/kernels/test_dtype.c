@@ -21,7 +21,7 @@ START_TEST(names_and_sizes) {
     ck_assert_int_eq(dtype_block_bytes(DTYPE_Q6_K), 210);
     ck_assert_uint_eq(dtype_bytes(DTYPE_Q4_0, 64), 36);
     ck_assert_uint_eq(dtype_bytes(DTYPE_F16, 3), 6);
-    static const int unknown[] = {-1, 4, 5, 9, 15, 24, 31, 36, 41, INT32_MAX, INT32_MIN};
+    static const int unknown[] = {-1, 4, 5, 9, 15, 24, 31, 36, 43, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         ck_assert_ptr_null(dtype_name(unknown[i]));
         ck_assert_int_eq(dtype_block_elements(unknown[i]), 0);

@@ -125,9 +125,9 @@ START_TEST(shapes_of_every_kind) {
     int counts[3] = {1, 6, 20};
     enum dtype type = all_types[_i];
     for (int i = 0; i < 5; i++) {
-        int K = shapes[i][1] * (dtype_block_elements((int)type) == 256 ? 8 : 1);
-        if (dtype_block_elements((int)type) == 1)
-            K += i - 2; /* float rows need not be whole blocks */
+        int elements = dtype_block_elements((int)type);
+        int K = shapes[i][1] * (elements > 32 ? elements / 32 : 1);
+        if (elements == 1) K += i - 2; /* float rows need not be whole blocks */
         check_paths(type, shapes[i][0], K > 3000 ? 1536 : K, i % 2 == 1, counts, 3);
     }
 }
@@ -231,8 +231,10 @@ START_TEST(embedding_reads_a_matrix_back) {
     size_t file_bytes =
         _i % 2 ? (size_t)N * (size_t)K * 4 : dtype_bytes(type, (size_t)N * (size_t)K);
     /* one scale for 32 weights instead of 256 in the file, or of two bytes instead of one */
-    bool wider = type == DTYPE_TQ1_0 || type == DTYPE_TQ2_0 || type == DTYPE_MXFP4;
-    size_t more = wider && _i % 2 == 0 ? (size_t)48 * (size_t)K / 8 : file_bytes / 16;
+    bool wider = type == DTYPE_TQ1_0 || type == DTYPE_TQ2_0 || type == DTYPE_MXFP4 ||
+                 type == DTYPE_Q1_0 || type == DTYPE_Q2_0;
+    size_t bit = (size_t)48 * (size_t)K / 8, bits = type == DTYPE_Q1_0 ? 2 : 1;
+    size_t more = wider && _i % 2 == 0 ? bits * bit : file_bytes / 16;
     ck_assert_uint_le(b->memory->matrix_bytes(w), file_bytes / 37 * 48 + more);
     b->memory->matrix_free(b, w);
     free(rows), free(right), free(y);

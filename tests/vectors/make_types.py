@@ -5,7 +5,7 @@ Run it again only when a type is added (docker/venv.sh /tmp/oracle tests/vectors
     /tmp/oracle/bin/python tests/vectors/make_types.py
 
 The files are those of tests/e2e/type_files.py, with random bytes from a seed. The `gguf` package converts them to
-floats, from which a tiny Qwen3 of transformers computes in float32. For each type there is a line "type" with its name
+floats (ggml_blocks.py reads two types by ggml's library), from which a tiny Qwen3 of transformers computes in float32. For each type there is a line "type" with its name
 and seed, and for each prompt a line "prompt" and a line "tokens" as make_families.py writes them.
 """
 import pathlib
@@ -15,9 +15,10 @@ import gguf
 import numpy as np
 import torch
 import transformers
-from gguf.quants import dequantize
 
+import family_models
 import make_families
+from ggml_blocks import weights_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/e2e"))
@@ -39,11 +40,12 @@ def model_of(name, seed):
     config = transformers.Qwen3Config(
         hidden_size=files.K, intermediate_size=files.F, num_hidden_layers=files.LAYERS, num_attention_heads=files.H,
         num_key_value_heads=files.G, head_dim=files.D, rms_norm_eps=files.EPSILON, tie_word_embeddings=False,
-        rope_theta=files.THETA, **make_families.COMMON)
+        rope_theta=files.THETA, **family_models.COMMON)
     model, weights = transformers.Qwen3ForCausalLM(config), {}
     for word, rows, columns, data in files.tensors(name, seed):
-        kind = gguf.GGMLQuantizationType["F32" if rows is None else name]
-        numbers = dequantize(np.frombuffer(data, np.uint8), kind).astype(np.float32)
+        word_type = "F32" if rows is None else name
+        kind = getattr(gguf.GGMLQuantizationType, word_type, None)
+        numbers = weights_of(word_type, kind, np.frombuffer(data, np.uint8))
         weights[name_in_transformers(word)] = torch.from_numpy(numbers.reshape([columns] if rows is None else [rows, columns]))
     model.load_state_dict(weights, strict=True)
     return model.float().eval()

@@ -25,7 +25,7 @@ static void add_fifth_bits(uint8_t *code, const uint8_t *p) {
     for (int i = 0; i < BLOCK; i++) code[i] |= (p[i / 8] >> i % 8 & 1) << 4;
 }
 
-/* Each function reads block i of 8 if the type has 8 per super-block, else the block at p. */
+/* Each function reads the 32 weights number i of the file's block at p. */
 
 static void read_q4_0(struct weight_block *block, const uint8_t *p, int i) {
     (void)i;
@@ -161,6 +161,19 @@ static void read_tq2_0(struct weight_block *block, const uint8_t *p, int i) {
     read_pairs(block->code, p, i);
 }
 
+/* d, then 4 codes a byte. */
+static void read_q2_0(struct weight_block *block, const uint8_t *p, int i) {
+    *block = (struct weight_block){.d = read_u16(p), .scale = {1, 1}, .zero = 1};
+    for (int j = 0; j < BLOCK; j++) block->code[j] = p[2 + i * 8 + j / 4] >> j % 4 * 2 & 3;
+}
+
+/* d, then one bit per weight: d if it is set, else -d. */
+static void read_q1_0(struct weight_block *block, const uint8_t *p, int i) {
+    *block = (struct weight_block){.d = read_u16(p), .scale = {1, 1}, .zero = 1};
+    for (int j = 0; j < BLOCK; j++)
+        block->code[j] = (uint8_t)((p[2 + i * 4 + j / 8] >> j % 8 & 1) << 1);
+}
+
 /* ---- codes of a table ----------------------------------------------------------------------- */
 
 const int8_t *codes_table(enum codes codes) {
@@ -235,12 +248,12 @@ static void read_int8(struct weight_block *block, const uint8_t *p, int i) {
 
 void block_read(struct weight_block *block, enum dtype type, const void *row, size_t i) {
     const size_t per = (size_t)dtype_block_elements(type) / BLOCK;
-    assert(per == 1 || per == 8);
+    assert(per > 0 && per <= 8);
     const uint8_t *p = (const uint8_t *)row + i / per * (size_t)dtype_block_bytes(type);
     switch (type) {
 #define ENTRY(TYPE, name, ...)                                                                     \
     case DTYPE_##TYPE:                                                                             \
-        read_##name(block, p, (int)(i % 8));                                                       \
+        read_##name(block, p, (int)(i % per));                                                     \
         return;
         QUANT_TYPES(ENTRY)
 #undef ENTRY

@@ -64,6 +64,8 @@ template <> __device__ int source_code<FormatQ4_0>(enum dtype type, const uint8_
     const int moved = Source<DTYPE_Q4_0>::ZERO - Source<DTYPE_TQ2_0>::ZERO;
     if (type == DTYPE_TQ1_0) return Source<DTYPE_TQ1_0>::code(row, k) + moved;
     if (type == DTYPE_TQ2_0) return Source<DTYPE_TQ2_0>::code(row, k) + moved;
+    if (type == DTYPE_Q1_0) return Source<DTYPE_Q1_0>::code(row, k) + moved;
+    if (type == DTYPE_Q2_0) return Source<DTYPE_Q2_0>::code(row, k) + moved;
     return Source<DTYPE_Q4_0>::code(row, k);
 }
 template <> __device__ int source_code<FormatInt4>(enum dtype type, const uint8_t *row, int k) {
@@ -116,6 +118,10 @@ template <class F> __device__ uint32_t half_scale(enum dtype type, const uint8_t
         return Source<DTYPE_TQ1_0>::d_bits(row, k);
     case DTYPE_TQ2_0:
         return Source<DTYPE_TQ2_0>::d_bits(row, k);
+    case DTYPE_Q1_0:
+        return Source<DTYPE_Q1_0>::d_bits(row, k);
+    case DTYPE_Q2_0:
+        return Source<DTYPE_Q2_0>::d_bits(row, k);
     default:
         return Source<F::TYPE>::d_bits(row, k);
     }
@@ -274,6 +280,8 @@ static enum gemm_format format_for(enum dtype act, const struct gemm_source *sou
         return GEMM_Q8_0;
     case DTYPE_TQ1_0:
     case DTYPE_TQ2_0:
+    case DTYPE_Q1_0:
+    case DTYPE_Q2_0:
         return GEMM_Q4_0;
     case DTYPE_Q3_K:
         return GEMM_Q6_K;

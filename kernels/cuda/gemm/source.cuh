@@ -271,6 +271,39 @@ template <> struct Source<DTYPE_TQ2_0> : Block256<66, 64, 1, false> {
     }
 };
 
+/* d, then codes of BITS bits, the first in the lowest bits. */
+template <int COLUMNS_, int BITS> struct BlockShort {
+    static constexpr int BYTES = 2 + COLUMNS_ * BITS / 8, ZERO = 1, COLUMNS = COLUMNS_;
+    static constexpr bool HAS_MIN = false;
+    __device__ static const uint8_t *block(const uint8_t *row, int k) {
+        return row + (size_t)(k / COLUMNS) * BYTES;
+    }
+    __device__ static uint32_t d_bits(const uint8_t *row, int k) {
+        return u16_at(block(row, k));
+    }
+    __device__ static float scale(const uint8_t *row, int k) {
+        return float_of_half(d_bits(row, k));
+    }
+    __device__ static float min(const uint8_t *, int) {
+        return 0.0f;
+    }
+    __device__ static int bits_at(const uint8_t *row, int k) {
+        const int bit = k % COLUMNS * BITS;
+        return block(row, k)[2 + bit / 8] >> bit % 8 & ((1 << BITS) - 1);
+    }
+};
+/* d if the bit is set, else -d. */
+template <> struct Source<DTYPE_Q1_0> : BlockShort<128, 1> {
+    __device__ static int code(const uint8_t *row, int k) {
+        return 2 * bits_at(row, k);
+    }
+};
+template <> struct Source<DTYPE_Q2_0> : BlockShort<64, 2> {
+    __device__ static int code(const uint8_t *row, int k) {
+        return bits_at(row, k);
+    }
+};
+
 /* ---- any type -------------------------------------------------------------------------------- */
 
 /* The weight as a float: equal to the CPU's dequantise(). */
