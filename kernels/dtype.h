@@ -92,8 +92,8 @@ enum dtype {
 /* Returns a type's name ("q4_1"), or NULL for an unknown number. */
 const char *dtype_name(int dtype);
 
-/* Return the elements of one block of a type (1, 32, 64, 128 or 256) and the bytes of that block; 0 for
- * an unknown number. */
+/* Return the elements of one block of a type (1, 32, 64, 128 or 256) and the bytes of that block; 0
+ * for an unknown number. */
 int dtype_block_elements(int dtype);
 int dtype_block_bytes(int dtype);
 
