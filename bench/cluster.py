@@ -167,8 +167,9 @@ class Messages(asyncio.Protocol):
 # ---- replicas over HTTP -----------------------------------------------------------------------------
 
 
-def words_to_tokens(text):
-    return [int(word) for word in text.split()]
+def tokens_of(prompt):
+    """The tokens of a prompt, which is a text of numbers or a list of them."""
+    return [int(word) for word in prompt.split()] if isinstance(prompt, str) else prompt
 
 
 class Connection(Messages):
@@ -183,7 +184,7 @@ class Connection(Messages):
         if not path.startswith("/v1/completions"):
             return self.answer({"object": "list", "data": [{"id": MODEL, "object": "model", "max_model_len": 32768}]})
         asked = json.loads(body)
-        tokens = words_to_tokens(asked["prompt"])
+        tokens = tokens_of(asked["prompt"])
         if path.endswith("/render"):
             return self.answer([{"request_id": "r", "token_ids": tokens}])
         cached, first_s = self.replica.begin(tokens, time.monotonic() / self.slow)
@@ -195,7 +196,7 @@ class Connection(Messages):
         made = [random.randrange(1 << 20) for _ in range(n)]
         self.replica.end(tokens + made)
         self.answer({"object": "text_completion", "model": MODEL, "first_s": first_s, "replica": self.number,
-                     "choices": [{"index": 0, "text": " ".join(map(str, made)), "finish_reason": "length"}],
+                     "choices": [{"index": 0, "text": " ".join(map(str, made)), "token_ids": made, "finish_reason": "length"}],
                      "usage": {"prompt_tokens": len(tokens), "prompt_tokens_details": {"cached_tokens": cached}}})
 
     def answer(self, value):
@@ -293,22 +294,28 @@ def possible(known, prompt):
 
 async def converse(pool, seed, args, slow, results):
     draw = random.Random(seed)
-    text, known = " ".join(str(draw.randrange(1 << 20)) for _ in range(FIRST_WORDS)), 0
+    tokens, known = [draw.randrange(1 << 20) for _ in range(FIRST_WORDS)], 0
+    last = None
     for _ in range(args.turns):
         await asyncio.sleep(draw.expovariate(1 / args.think) * slow)
-        text += " " + " ".join(str(draw.randrange(1 << 20)) for _ in range(TURN_WORDS))
-        got = await pool.ask({"model": MODEL, "prompt": text, "max_tokens": ANSWER_WORDS})
-        text += " " + got["choices"][0]["text"]
+        tokens += [draw.randrange(1 << 20) for _ in range(TURN_WORDS)]
+        prompt = " ".join(map(str, tokens)) if args.prompts == "text" else tokens
+        got = await pool.ask({"model": MODEL, "prompt": prompt, "max_tokens": ANSWER_WORDS})
+        tokens += got["choices"][0]["token_ids"]
         n = got["usage"]["prompt_tokens"]
-        results.append((n, got["usage"]["prompt_tokens_details"]["cached_tokens"], got["first_s"], possible(known, n), got["replica"]))
-        known = n + ANSWER_WORDS
+        results.append((n, got["usage"]["prompt_tokens_details"]["cached_tokens"], got["first_s"], possible(known, n), got["replica"],
+                        got["replica"] == last))
+        known, last = n + ANSWER_WORDS, got["replica"]
 
 
 async def crowd(port, args, n_active, slow):
     results, seeds, pool = [], iter(range(args.conversations)), Pool(port)
+    end = time.monotonic() + 60 * args.minutes
 
     async def worker():
         for seed in seeds:
+            if time.monotonic() > end:
+                break
             await converse(pool, seed, args, slow, results)
 
     await asyncio.gather(*(worker() for _ in range(min(n_active, args.conversations))))
@@ -368,10 +375,11 @@ def measure(args, costs, n, policy):
             replicas.join()
     first = sorted(result[2] for result in results)
     tokens = sum(result[0] for result in results)
-    return {"replicas": n, "policy": policy, "conversations": args.conversations, "requests": len(results), "slowness": slow,
+    return {"replicas": n, "policy": policy, "conversations": len(results) // args.turns, "requests": len(results), "slowness": slow,
             "wall_s": seconds, "hit_rate": sum(result[1] for result in results) / tokens,
             "possible_hit_rate": sum(result[3] for result in results) / tokens,
             "used_replicas": len({result[4] for result in results}),
+            "returned": sum(result[5] for result in results) / max(1, sum(result[3] > 0 for result in results)),
             "ttft_p50_s": statistics.median(first), "ttft_p99_s": first[int(0.99 * (len(first) - 1))]}
 
 
@@ -403,12 +411,15 @@ def main():
     parser.add_argument("--replicas", default="4,16,64")
     parser.add_argument("--policies", default="round_robin,cache_aware,kv_aware")
     parser.add_argument("--conversations", type=int, default=400)
+    parser.add_argument("--minutes", type=float, default=1e6, help="no conversation begins after this time")
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--active", type=int, default=16, help="conversations at a time for each replica")
     parser.add_argument("--think", type=float, default=4.0, help="simulated seconds between an answer and the next turn")
     parser.add_argument("--blocks", type=int, default=1000, help="blocks of each replica's cache")
     parser.add_argument("--requests-a-second", type=float, default=200.0, help="that this machine can carry")
     parser.add_argument("--min-slowness", type=float, default=0.1, help="least real seconds of a simulated second")
+    parser.add_argument("--prompts", choices=["tokens", "text"], default="tokens",
+                        help="a router has each text rendered by all replicas, 8 at a time and within a second")
     parser.add_argument("--router", default="", help="more flags for the router")
     parser.add_argument("--out")
     args = parser.parse_args()
@@ -416,12 +427,12 @@ def main():
         return record(args.program, args.model) if args.record else self_test()
     raise_limits()
     costs, rows = json.loads(COSTS.read_text(encoding="utf-8")), []
-    print("| replicas | used | policy | requests | hit rate | possible | TTFT p50, s | TTFT p99, s | wall, s |\n|---|---|---|---|---|---|---|---|---|")
+    print("| replicas | used | policy | requests | returned | hit rate | possible | TTFT p50, s | TTFT p99, s | wall, s |\n|---|---|---|---|---|---|---|---|---|")
     for n in map(int, args.replicas.split(",")):
         for policy in args.policies.split(","):
             row = measure(args, costs, n, policy)
             rows.append(row)
-            print(f"| {n} | {row['used_replicas']} | {policy} | {row['requests']} | {row['hit_rate']:.1%} | {row['possible_hit_rate']:.1%} | "
+            print(f"| {n} | {row['used_replicas']} | {policy} | {row['requests']} | {row['returned']:.1%} | {row['hit_rate']:.1%} | {row['possible_hit_rate']:.1%} | "
                   f"{row['ttft_p50_s']:.3f} | {row['ttft_p99_s']:.3f} | {row['wall_s']:.0f} |", flush=True)
     if args.out:
         pathlib.Path(args.out).write_text(json.dumps({"costs": costs, "rows": rows}, indent=1) + "\n", encoding="utf-8")
