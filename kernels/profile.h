@@ -70,6 +70,12 @@ struct peak_loops {
 /* Returns the loops of the path `name`, chosen as by backend_cpu_logit_ops; NULL for plain C. */
 const struct peak_loops *backend_cpu_peaks(const char *name);
 
+/* The processors that this process may use. */
+struct cpu_counts {
+    int processors, cores, nodes; /* hardware threads, cores, memory nodes; each at least 1 */
+};
+struct cpu_counts backend_cpu_counts(void);
+
 /* Returns the number of compute threads for this process: its affinity mask and cgroup CPU quota,
  * rounded to whole cores, at least 1. */
 int backend_cpu_threads(void);

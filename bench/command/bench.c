@@ -73,6 +73,7 @@ int command_bench(struct options *options) {
     }
     struct err err;
     int code = find_models(options);
+    if (code == 0 && options->bench.scaling) return bench_scaling(options);
     if (code == 0) code = open_engine(&bench.engine, options);
     if (code == 0) code = check_fits(&bench);
     if (code == 0 && engine_on_host(bench.engine))

@@ -4,6 +4,7 @@
  *   host.c      tables of a CPU            device.c   tables of a GPU
  *   driver.c    steps without a scheduler  machine.c  upper limits of the CPU
  *   http.c      the same batches through the whole server
+ *   scaling.c   the report of --scaling
  */
 #ifndef PENSTOCK_BENCH_COMMAND_H
 #define PENSTOCK_BENCH_COMMAND_H
@@ -26,6 +27,8 @@ struct bench {
     struct bench_list prompts, batches; /* lengths in tokens, sizes in sequences */
 };
 
+struct driver;
+
 /* Returns the median of n values. Sorts them. */
 double bench_median(double *values, int n);
 
@@ -35,6 +38,24 @@ double bench_median(double *values, int n);
  * time of each part of a step. */
 void bench_host(const struct bench *bench);
 void bench_device(const struct bench *bench);
+
+/* Return the seconds of a prompt of n tokens, and of a decode step of `batch` sequences: the
+ * median of --bench-repeats runs. */
+double bench_prefill_seconds(struct driver *d, const struct options *options, int n);
+double bench_decode_seconds(struct driver *d, const struct options *options, int batch);
+
+/* ---- scaling.c ------------------------------------------------------------------------------ */
+
+/* The limit of rows in the report's table. */
+enum { SCALING_ROWS = 16 };
+
+/* Writes the numbers of threads to measure: 1, 2, 4 and so on, and `most` last. Returns how many
+ * they are. */
+int scaling_threads(int most, int threads[SCALING_ROWS]);
+
+/* Prints a report of the machine, its limits and the model's speed by the number of threads. It
+ * opens an engine for each. Returns the exit code. */
+int bench_scaling(const struct options *options);
 
 /* ---- http.c --------------------------------------------------------------------------------- */
 

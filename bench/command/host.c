@@ -19,21 +19,33 @@ static double decode_once(struct driver *d, int batch, int n) {
 
 /* ---- speed ---------------------------------------------------------------------------------- */
 
-static void print_prefill(struct driver *d, const struct options *options, int n) {
+double bench_prefill_seconds(struct driver *d, const struct options *options, int n) {
     double *seconds = mem_calloc((size_t)options->bench.repeats, sizeof *seconds);
     for (int i = 0; i < options->bench.repeats; i++)
         seconds[i] = driver_prefill(d, n, options->engine.max_num_batched_tokens);
     double median = bench_median(seconds, options->bench.repeats);
-    printf("| pp %-5d | %10.1f | %9.2f |          |\n", n, n / median, median * 1e3);
     mem_free(seconds);
+    return median;
+}
+
+double bench_decode_seconds(struct driver *d, const struct options *options, int batch) {
+    const int n = options->bench.generate;
+    double *seconds = mem_calloc((size_t)options->bench.repeats, sizeof *seconds);
+    for (int i = 0; i < options->bench.repeats; i++) seconds[i] = decode_once(d, batch, n);
+    double median = bench_median(seconds, options->bench.repeats);
+    mem_free(seconds);
+    return median / n;
+}
+
+static void print_prefill(struct driver *d, const struct options *options, int n) {
+    const double seconds = bench_prefill_seconds(d, options, n);
+    printf("| pp %-5d | %10.1f | %9.2f |          |\n", n, n / seconds, seconds * 1e3);
 }
 
 static void print_decode(struct driver *d, const struct options *options, int batch,
                          double bandwidth) {
-    int n = options->bench.generate;
-    double *seconds = mem_calloc((size_t)options->bench.repeats, sizeof *seconds);
-    for (int i = 0; i < options->bench.repeats; i++) seconds[i] = decode_once(d, batch, n);
-    double step = bench_median(seconds, options->bench.repeats) / n;
+    const int n = options->bench.generate;
+    const double step = bench_decode_seconds(d, options, batch);
     const struct engine_memory *memory = engine_memory(d->engine);
     int64_t layers, head;
     engine_weights_read(d->engine, batch, &layers, &head);
@@ -41,7 +53,6 @@ static void print_decode(struct driver *d, const struct options *options, int ba
                    (double)batch * (BENCH_CONTEXT + n / 2) * (double)memory->kv_bytes_per_token;
     printf("| tg %-5d | %10.1f | %9.2f | %6.1f %% |\n", batch, batch / step, step * 1e3,
            100 * bytes / step / bandwidth);
-    mem_free(seconds);
 }
 
 /* ---- parts of a step ------------------------------------------------------------------------ */

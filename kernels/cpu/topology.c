@@ -244,6 +244,22 @@ int processors_allowed(int *numbers, int max) {
     return n;
 }
 
+struct cpu_counts topology_counts(const struct topology *t) {
+    struct cpu_counts counts = {.processors = t->n, .nodes = t->n_nodes};
+    for (int i = 0; i < t->n; i++) counts.cores += t->processors[i].sibling == 0;
+    assert(counts.cores > 0 && counts.cores <= counts.processors && counts.nodes > 0);
+    return counts;
+}
+
+struct cpu_counts backend_cpu_counts(void) {
+    int numbers[MAX_PROCESSORS];
+    struct topology *t = mem_alloc(sizeof *t);
+    topology_read(t, "/sys/devices/system", numbers, processors_allowed(numbers, MAX_PROCESSORS));
+    const struct cpu_counts counts = topology_counts(t);
+    mem_free(t);
+    return counts;
+}
+
 void placement_bind(const struct placement *p, int thread) {
     const struct topology *t = &p->topology;
     size_t bytes = CPU_ALLOC_SIZE(MAX_NUMBER);

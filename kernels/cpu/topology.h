@@ -10,6 +10,7 @@
 
 #include "config/config.h"
 #include "kernels/cpu/sharing.h"
+#include "kernels/profile.h"
 
 enum { MAX_PROCESSORS = 1024 };
 
@@ -36,6 +37,9 @@ int processors_allowed(int *numbers, int max);
 /* Reads the properties of processors numbers[n], n >= 1, from `sys`: /sys/devices/system or a
  * test's folder. */
 void topology_read(struct topology *t, const char *sys, const int *numbers, int n);
+
+/* Counts what topology_read has read. */
+struct cpu_counts topology_counts(const struct topology *t);
 
 /* The processor of each compute thread. */
 struct placement {

@@ -109,6 +109,7 @@ struct options {
         const char *batch;  /* batch sizes, e.g. "1,2,4,8,16" */
         int generate;       /* tokens that each sequence decodes */
         int repeats;        /* number of runs for the median */
+        bool scaling;       /* only the report of the speed by the number of threads */
     } bench;
     struct {
         const char *folder; /* of models by name; NULL: huggingface_hub's cache */

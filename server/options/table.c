@@ -37,7 +37,8 @@ const struct command command_table[] = {
      "requests.\n"},
     {"bench", COMMAND_BENCH, "[PATH]", 1, true, "measure prefill and decode on this machine",
      "  penstock bench model.gguf\n"
-     "  penstock bench model.gguf --bench-prompt 1024 --bench-batch 1,32\n"},
+     "  penstock bench model.gguf --bench-prompt 1024 --bench-batch 1,32\n"
+     "  penstock bench model.gguf --scaling\n"},
     {"inspect", COMMAND_INSPECT, "PATH", 1, true, "show the contents of a model file",
      "  penstock inspect model.gguf\n"
      "  penstock inspect --tensors --max-model-len 4096 model.gguf\n"
@@ -346,6 +347,8 @@ const struct option option_table[] = {
      "Bench", "tokens that each sequence decodes"},
     {"bench-repeats", "N", OPTION_INT, AT(bench.repeats), "3", 1, 1000, NULL, COMMAND_BENCH,
      "Bench", "runs; the median is reported"},
+    {"scaling", NULL, OPTION_BOOL, AT(bench.scaling), "false", 0, 0, NULL, COMMAND_BENCH, "Bench",
+     "instead, a report of the speed with 1, 2, 4 threads and so on, up to --threads"},
 
     {"kind", NULL, OPTION_ENUM, AT(grammar_file), "auto", 0, 0, grammar_file_names, COMMAND_GRAMMAR,
      "Grammar", "kind of grammar in FILE; auto: from its name and content"},

@@ -3,6 +3,8 @@ import re
 import resource
 import subprocess
 
+import pytest
+
 from conftest import BINARY, MODEL, environment
 
 
@@ -17,16 +19,18 @@ def rows(text, head):
     return table
 
 
+def bench(*flags, **more):
+    return subprocess.run([BINARY, "bench", "--bench-repeats", "1", "--bench-generate", "12", *flags, MODEL], env=environment(),
+                          capture_output=True, text=True, timeout=120, **more)
+
+
 def with_few_files():
     """24 streams have 48 sockets in one process; the client may raise its limit, as the server does."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (32, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
 def test_each_batch_is_served_and_its_steps_have_parts():
-    command = [BINARY, "bench", "--bench-prompt", "16", "--bench-batch", "1,24", "--bench-repeats", "1",
-               "--bench-generate", "12", MODEL]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120,
-                          preexec_fn=with_few_files)
+    done = bench("--bench-prompt", "16", "--bench-batch", "1,24", preexec_fn=with_few_files)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^\| tg 24 .* mlp [\d.]+ ms", done.stdout, re.M), done.stdout
     served = rows(done.stdout, "| batch |    tok/s |")
@@ -35,3 +39,21 @@ def test_each_batch_is_served_and_its_steps_have_parts():
         assert rate > 0 and forward > 0 and sample > 0 and answers > 0, done.stdout
         assert plan + forward + sample + commit <= step * 1.01, done.stdout
     assert "request client" not in done.stderr
+
+
+def test_the_report_of_scaling_has_a_row_for_each_number_of_threads():
+    done = bench("--scaling", "--threads", "3")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^.*, \d+ processors, \d+ cores, memory nodes: \d+, \d+ GiB, Linux \d", done.stdout, re.M), done.stdout
+    table = rows(done.stdout, "| threads |")
+    assert [row[0] for row in table] == [1, 2, 3]
+    assert all(value > 0 for row in table for value in row) and len(table[0]) == 11
+    assert table[0][2::2] == [1, 1, 1, 1, 1]
+    assert re.search(r"^load [\d.]+ after the run$", done.stdout, re.M)
+
+
+@pytest.mark.parametrize("flags, cause", [(["--tensor-parallel-size", "3"], "one rank"),
+                                          (["--kv-cache-memory", "1MiB"], "--kv-cache-memory")])
+def test_a_plan_that_scaling_cannot_measure_is_refused(flags, cause):
+    done = bench("--scaling", "--bench-generate", "300", *flags)
+    assert done.returncode == 2 and cause in done.stderr and not done.stdout, (done.returncode, done.stderr)

@@ -91,6 +91,10 @@ START_TEST(two_sockets) {
     read_some(16, 0, 1);
     static const int order[] = {0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15};
     ck_assert_int_eq(t.n_nodes, 2);
+    const struct cpu_counts counts = topology_counts(&t);
+    ck_assert_int_eq(counts.processors, 16);
+    ck_assert_int_eq(counts.cores, 8);
+    ck_assert_int_eq(counts.nodes, 2);
     for (int i = 0; i < 16; i++) {
         ck_assert_int_eq(t.processors[i].number, order[i]);
         ck_assert_int_eq(t.processors[i].node, i / 8);
