@@ -13,6 +13,7 @@
 
 #include <stdbool.h>
 
+#include "kernels/dtype.h"
 #include "kernels/step.h"
 
 struct backend;
@@ -43,12 +44,14 @@ enum { LOW_RANK_PANEL = 16 }; /* outputs of a panel of struct low_rank */
 
 /* One adapter's change of a projection: y += ((x times a^T) times b^T) * scale (LoRA: Hu et al.
  * 2021). b is stored in panels of adjacent outputs: number r of output n is
- * b_panels[n / 16][r][n % 16]. The last panel has zeros after output N - 1. */
+ * b_panels[n / 16][r][n % 16]. The last panel has zeros after output N - 1. Products widen numbers
+ * of 16 bits to float32, which is exact, so the type does not change their bytes. */
 struct low_rank {
-    int rank;              /* 0: the adapter does not change the projection */
-    float scale;           /* before the projection's own scale */
-    const float *a;        /* [rank][K] */
-    const float *b_panels; /* [ceil(N / LOW_RANK_PANEL)][rank][LOW_RANK_PANEL] */
+    int rank;             /* 0: the adapter does not change the projection */
+    float scale;          /* before the projection's own scale */
+    const void *a;        /* [rank][K] */
+    const void *b_panels; /* [ceil(N / LOW_RANK_PANEL)][rank][LOW_RANK_PANEL] */
+    enum dtype type;      /* of both: F32, F16 or BF16 */
 };
 
 /* The index of number r of output n in b_panels, and the numbers of all panels of N outputs. */

@@ -270,7 +270,6 @@ SHORT_FILES = {
     "kernels/cpu/simd/path_avx512vnni.c": A_SET,
     "kernels/cpu/simd/path_avxvnni.c": A_SET,
     "kernels/cpu/simd/peak.h": A_DOOR,
-    "kernels/cpu/plain/low_rank.c": "two functions, as order.md has them",
     "kernels/cuda/tcgen05/absent.cu": "replaces the kernel of sm_100 if it is not built",
     "kernels/cuda/generation.cu": "the table of GPU generations: a row for each",
     "kernels/cuda/generation.cuh": A_DOOR,

@@ -1,13 +1,13 @@
 /* Kernels between the products: norms, gates, sums, adapters, embedding, rotary angles, writes of
  * the cache and moves of its blocks. Activations are in the L2 cache, as in the forward pass, where
  * another kernel has just written them. */
+#include "kernels/cuda/rows/rows.cuh"
 #include "bench/gpu/times.h"
 #include "kernels/cuda/attention/kv.cuh"
 #include "kernels/cuda/attention/rope.cuh"
 #include "kernels/cuda/gemm/matrix.cuh"
 #include "kernels/cuda/gemm/ops.cuh"
 #include "kernels/cuda/low_rank/low_rank.cuh"
-#include "kernels/cuda/rows/rows.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,7 +123,7 @@ struct adapters {
         std::vector<struct low_rank> entry(1);
         for (size_t i = 0; i < LORAS; i++)
             entry.push_back({LORA_RANK, 1, numbers->as<float>() + 2 * i * each,
-                             numbers->as<float>() + (2 * i + 1) * each});
+                             numbers->as<float>() + (2 * i + 1) * each, DTYPE_F32});
         entries = std::make_shared<timed_memory>(entry);
         std::vector<int32_t> of_row, open(LORAS + 1);
         for (int r = 0; r < M; r++) of_row.push_back(1 + r * LORAS / M);

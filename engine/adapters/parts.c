@@ -1,7 +1,8 @@
-/* The parts of an adapter: the pairs of a file, checked against the model's matrices, as floats in
- * the model's order of rows. If ranks share the model, each gets an adapter of its own, whose parts
- * are cut as its matrices are: for matrices with some of the rows, a whole and these rows of b; for
- * matrices with some of the columns, these columns of a and b whole.
+/* The parts of an adapter: the pairs of a file, checked against the model's matrices, in the
+ * model's order of rows. Pairs of 16-bit floats stay as they are, all others become float32. If
+ * ranks share the model, each gets an adapter of its own, whose parts are cut as its matrices are:
+ * for matrices with some of the rows, a whole and these rows of b; for matrices with some of the
+ * columns, these columns of a and b whole.
  *
  * A fused tensor (q, k and v in one, or gate and up) becomes a part for each matrix. They share a,
  * and each has its rows of b:
@@ -170,8 +171,8 @@ struct parts_making {
     struct shard shard; /* the rank whose parts are made */
     struct adapter *adapter;
     int capacity;
-    int64_t floats; /* of `numbers`, then those that are used */
-    float *rows;    /* scratch for one matrix of a pair */
+    int64_t bytes; /* of `numbers`, then those that are used */
+    float *rows;   /* scratch for one matrix of a pair */
     int64_t most_rows;
 };
 
@@ -195,11 +196,24 @@ static enum status each_slice(struct parts_making *m,
     return status;
 }
 
+/* The type in which both matrices are kept. */
+static enum dtype type_of(const struct low_rank_pair *pair) {
+    const enum dtype type = pair->a->type;
+    const bool is_short = type == DTYPE_F16 || type == DTYPE_BF16;
+    return is_short && pair->b->type == type ? type : DTYPE_F32;
+}
+
+/* The bytes of a matrix in an adapter's numbers. */
+static int64_t matrix_bytes(const struct low_rank_pair *pair, int64_t numbers) {
+    const int64_t bytes = (int64_t)dtype_bytes(type_of(pair), (size_t)numbers);
+    return (bytes + ADAPTER_ALIGN - 1) / ADAPTER_ALIGN * ADAPTER_ALIGN;
+}
+
 static enum status count_slice(struct parts_making *m, const struct matrix_slice *slice) {
     const int64_t rank = slice->pair->a->dim[1];
     m->capacity++;
-    m->floats += (int64_t)low_rank_numbers((int)rank, slice->N);
-    m->floats += slice->has_a ? rank * slice->part_K : 0;
+    m->bytes += matrix_bytes(slice->pair, (int64_t)low_rank_numbers((int)rank, slice->N));
+    m->bytes += slice->has_a ? matrix_bytes(slice->pair, rank * slice->part_K) : 0;
     m->most_rows = max_int64(m->most_rows, rank * max_int(slice->all, slice->K));
     return STATUS_OK;
 }
@@ -242,23 +256,59 @@ static enum status read_finite(const struct parts_making *m, const struct weight
     return STATUS_OK;
 }
 
-/* Copies the rank's columns of a. Returns the numbers. */
-static size_t copy_a(const struct matrix_slice *slice, const float *rows, float *to) {
-    const size_t rank = (size_t)slice->pair->a->dim[1], n = (size_t)slice->part_K;
-    assert(slice->from_K + slice->part_K <= slice->K);
-    for (size_t r = 0; r < rank; r++)
-        memcpy(to + r * n, rows + r * (size_t)slice->K + slice->from_K, n * sizeof *to);
-    return rank * n;
+/* A matrix as it is kept: numbers of `element` bytes. `rows` are the file's, or m->rows. */
+struct kept_matrix {
+    const uint8_t *rows;
+    size_t element;
+};
+
+static struct kept_matrix kept_of(const struct parts_making *m, const struct matrix_slice *slice,
+                                  const struct weight *weight) {
+    const enum dtype type = type_of(slice->pair);
+    const void *rows = type == DTYPE_F32 ? (const void *)m->rows : weight->data;
+    return (struct kept_matrix){rows, dtype_bytes(type, 1)};
 }
 
-/* Copies the slice's rows of b as panels. Returns the numbers. */
-static size_t copy_b(const struct parts_making *m, const struct matrix_slice *slice, float *to) {
+/* Copies the rank's columns of a. */
+static void copy_a(const struct matrix_slice *slice, struct kept_matrix from, uint8_t *to) {
+    const size_t rank = (size_t)slice->pair->a->dim[1], n = (size_t)slice->part_K * from.element;
+    assert(slice->from_K + slice->part_K <= slice->K);
+    for (size_t r = 0; r < rank; r++) {
+        const size_t first = r * (size_t)slice->K + (size_t)slice->from_K;
+        memcpy(to + r * n, from.rows + first * from.element, n);
+    }
+}
+
+/* Copies the slice's rows of b as panels. */
+static void copy_b(const struct parts_making *m, const struct matrix_slice *slice,
+                   struct kept_matrix from, uint8_t *to) {
     const int rank = (int)slice->pair->a->dim[1];
     for (int n = 0; n < slice->N; n++) {
-        const float *row = m->rows + (size_t)row_of(m->file, slice, n) * (size_t)rank;
-        for (int r = 0; r < rank; r++) to[low_rank_at(rank, n, r)] = row[r];
+        const size_t row = (size_t)row_of(m->file, slice, n) * (size_t)rank;
+        for (int r = 0; r < rank; r++)
+            memcpy(to + low_rank_at(rank, n, r) * from.element,
+                   from.rows + (row + (size_t)r) * from.element, from.element);
     }
-    return low_rank_numbers(rank, slice->N);
+}
+
+/* Returns room for a matrix in the adapter's numbers. */
+static uint8_t *take_room(struct parts_making *m, const struct low_rank_pair *pair,
+                          int64_t numbers) {
+    uint8_t *room = m->adapter->numbers + m->bytes;
+    m->bytes += matrix_bytes(pair, numbers);
+    assert(m->bytes <= m->adapter->bytes);
+    return room;
+}
+
+static enum status make_a(struct parts_making *m, const struct matrix_slice *slice,
+                          struct low_rank *low) {
+    const struct low_rank_pair *pair = slice->pair;
+    enum status status = read_finite(m, pair->a, m->rows);
+    if (status) return status;
+    uint8_t *to = take_room(m, pair, pair->a->dim[1] * slice->part_K);
+    copy_a(slice, kept_of(m, slice, pair->a), to);
+    low->a = to;
+    return read_finite(m, pair->b, m->rows);
 }
 
 static enum status make_part(struct parts_making *m, const struct matrix_slice *slice) {
@@ -268,14 +318,13 @@ static enum status make_part(struct parts_making *m, const struct matrix_slice *
     struct adapter_part *part = &adapter->part[adapter->n++];
     assert(adapter->n <= m->capacity);
     *part = (struct adapter_part){slice->layer, slice->role, {.rank = rank, .scale = pair->scale}};
-    enum status status = slice->has_a ? read_finite(m, pair->a, m->rows) : STATUS_OK;
+    part->low.type = type_of(pair);
+    if (!slice->has_a) part->low.a = part[-1].low.a; /* m->rows are still those of b */
+    enum status status = slice->has_a ? make_a(m, slice, &part->low) : STATUS_OK;
     if (status) return status;
-    part->low.a = slice->has_a ? adapter->numbers + m->floats : part[-1].low.a;
-    if (slice->has_a) m->floats += (int64_t)copy_a(slice, m->rows, adapter->numbers + m->floats);
-    if (slice->has_a) status = read_finite(m, pair->b, m->rows);
-    if (status) return status;
-    part->low.b_panels = adapter->numbers + m->floats;
-    m->floats += (int64_t)copy_b(m, slice, adapter->numbers + m->floats);
+    uint8_t *b = take_room(m, pair, (int64_t)low_rank_numbers(rank, slice->N));
+    copy_b(m, slice, kept_of(m, slice, pair->b), b);
+    part->low.b_panels = b;
     adapter->rank = max_int(adapter->rank, rank);
     return STATUS_OK;
 }
@@ -314,28 +363,24 @@ static enum status check_apart(const struct adapter_file *file) {
     return STATUS_OK;
 }
 
-/* Makes the adapter of m->shard, of `floats` numbers. */
-static enum status make_shard(struct parts_making *m, int64_t floats, struct adapter **out) {
-    struct adapter *adapter = m->adapter = *out = mem_try_calloc(1, sizeof *adapter);
-    if (adapter) adapter->part = mem_try_calloc((size_t)m->capacity, sizeof *adapter->part);
-    if (adapter) adapter->numbers = mem_try_calloc((size_t)floats, sizeof(float));
-    if (!adapter || !adapter->part || !adapter->numbers) return err_out_of_memory(m->file->err);
-    mem_prefer_huge(adapter->numbers, (size_t)floats * sizeof(float)); /* each step reads all */
-    m->floats = 0;
+/* Makes the adapter of m->shard. */
+static enum status make_shard(struct parts_making *m, int64_t bytes, struct adapter **out) {
+    m->adapter = *out = adapter_new(m->capacity, bytes);
+    if (!m->adapter) return err_out_of_memory(m->file->err);
+    m->bytes = 0;
     enum status status = each_slice(m, make_part);
-    adapter->bytes = floats * (int64_t)sizeof(float);
-    assert(status || m->floats == floats);
+    assert(status || m->bytes == bytes);
     return status;
 }
 
 static enum status make_shards(struct parts_making *m, int ranks, struct adapter **out) {
-    const int64_t floats = m->floats; /* all ranks have as many */
+    const int64_t bytes = m->bytes; /* all ranks have as many */
     enum status status = STATUS_OK;
     m->rows = mem_try_calloc((size_t)m->most_rows, sizeof *m->rows);
     if (!m->rows) status = err_out_of_memory(m->file->err);
     for (int r = 0; r < ranks && !status; r++) {
         m->shard.rank = r;
-        status = make_shard(m, floats, &out[r]);
+        status = make_shard(m, bytes, &out[r]);
     }
     mem_free(m->rows);
     for (int r = 0; r < ranks && status; r++) {
@@ -353,7 +398,7 @@ enum status parts_make(struct adapter **out, const struct adapter_file *file,
     if (!status) status = check_apart(file);
     if (status) return status;
     each_slice(&m, count_slice);
-    const int64_t bytes = ranks * m.floats * (int64_t)sizeof(float);
+    const int64_t bytes = ranks * m.bytes;
     if (bytes > limits->bytes)
         return err_set(file->err, STATUS_USAGE, "lora-memory",
                        "the adapter takes %" PRId64 " KiB, and %" PRId64

@@ -53,7 +53,7 @@ static int64_t share_of(int n, bool is_shared, int ranks) {
 int64_t adapter_most_bytes(const struct model_config *config, int rank, int ranks) {
     static const enum role roles[] = {ROLE_Q,        ROLE_K,    ROLE_V,  ROLE_O,   ROLE_CONV_IN,
                                       ROLE_CONV_OUT, ROLE_GATE, ROLE_UP, ROLE_DOWN};
-    int64_t floats = 0;
+    int64_t floats = 0, gaps = 0;
     assert(rank > 0 && ranks > 0);
     for (int layer = 0; layer < config->L; layer++)
         for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
@@ -61,10 +61,11 @@ int64_t adapter_most_bytes(const struct model_config *config, int rank, int rank
             if (!config_may_have_in(config, roles[i], layer)) continue;
             const int N = role_extent(config, info->N, layer),
                       K = role_extent(config, info->K, layer);
-            /* each part of a fused matrix may fill a panel */
+            /* each part of a fused matrix may fill a panel and be aligned */
+            gaps += (MAX_PARTS + 1) * (ADAPTER_ALIGN - 1);
             floats += share_of(N, info->split == SPLIT_OUTPUTS, ranks) +
                       MAX_PARTS * (LOW_RANK_PANEL - 1) +
                       share_of(K, info->split == SPLIT_INPUTS, ranks);
         }
-    return ranks * floats * rank * (int64_t)sizeof(float);
+    return ranks * (floats * rank * (int64_t)sizeof(float) + gaps);
 }

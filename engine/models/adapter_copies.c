@@ -19,12 +19,6 @@
 
 #include "engine/models/model.h"
 
-enum { COPY_ALIGN = 64 };
-
-static int64_t copy_bytes(const struct adapter *adapter) {
-    return (adapter->bytes + COPY_ALIGN - 1) / COPY_ALIGN * COPY_ALIGN;
-}
-
 static size_t parts_bytes(const struct model *model) {
     return (size_t)model->config.L * N_ADAPTED * (size_t)(model->adapters.n + 1) *
            sizeof(struct low_rank);
@@ -45,7 +39,7 @@ enum status adapter_copies_open(struct model *model, struct err *err) {
     struct adapter_copies *copies = &a->copies;
     assert(a->n > 0 && a->bytes > 0 && !copies->numbers && !copies->parts);
     if (model->backend->host_memory) return STATUS_OK;
-    copies->bytes = a->bytes + (int64_t)a->n * COPY_ALIGN;
+    copies->bytes = a->bytes;
     copies->numbers = take(model->backend, (size_t)copies->bytes, err);
     if (copies->numbers) copies->parts = take(model->backend, parts_bytes(model), err);
     if (!copies->parts) return STATUS_USAGE;
@@ -95,7 +89,7 @@ static int64_t free_room(const struct model_adapters *a, int64_t bytes) {
 /* ---- copying -------------------------------------------------------------------------------- */
 
 /* Writes the entries of a number, with addresses in its copy. */
-static void write_entries(const struct model *model, int number, const float *copy) {
+static void write_entries(const struct model *model, int number, const uint8_t *copy) {
     const struct model_adapters *a = &model->adapters;
     const struct adapter *adapter = a->number[number].adapter;
     const size_t each = (size_t)a->n + 1, matrices = (size_t)model->config.L * N_ADAPTED;
@@ -106,8 +100,8 @@ static void write_entries(const struct model *model, int number, const float *co
         const size_t matrix = (size_t)part->layer * N_ADAPTED + (size_t)adapted_place(part->role);
         struct low_rank *to = &a->copies.host_parts[matrix * each + (size_t)number];
         *to = part->low;
-        to->a = copy + (part->low.a - adapter->numbers);
-        to->b_panels = copy + (part->low.b_panels - adapter->numbers);
+        to->a = copy + ((const uint8_t *)part->low.a - adapter->numbers);
+        to->b_panels = copy + ((const uint8_t *)part->low.b_panels - adapter->numbers);
     }
 }
 
@@ -116,9 +110,9 @@ static bool copy_adapter(struct model *model, int number) {
     struct model_adapters *a = &model->adapters;
     const struct adapter *adapter = a->number[number].adapter;
     assert(adapter && !is_current(a, number));
-    const int64_t bytes = copy_bytes(adapter), first = free_room(a, bytes);
+    const int64_t bytes = adapter->bytes, first = free_room(a, bytes);
     if (first < 0) return false;
-    float *copy = a->copies.numbers + first / (int64_t)sizeof(float);
+    uint8_t *copy = a->copies.numbers + first;
     model->backend->memory->upload(model->backend, copy, adapter->numbers, (size_t)adapter->bytes);
     write_entries(model, number, copy);
     a->copies.place[number] =

@@ -117,10 +117,27 @@ void model_adapter_clear(struct model *model, int number) {
             parts_of(model, layer, i)[number] = (struct low_rank){0};
 }
 
+struct adapter *adapter_new(int parts, int64_t bytes) {
+    assert(parts > 0 && bytes > 0 && bytes % ADAPTER_ALIGN == 0);
+    struct adapter *adapter = mem_try_calloc(1, sizeof *adapter);
+    if (!adapter) return NULL;
+    adapter->part = mem_try_calloc((size_t)parts, sizeof *adapter->part);
+    adapter->memory = mem_try_calloc((size_t)bytes + ADAPTER_ALIGN - 1, 1);
+    if (!adapter->part || !adapter->memory) {
+        adapter_free(adapter);
+        return NULL;
+    }
+    const uintptr_t first = (uintptr_t)adapter->memory + ADAPTER_ALIGN - 1;
+    adapter->numbers = (uint8_t *)(first / ADAPTER_ALIGN * ADAPTER_ALIGN);
+    adapter->bytes = bytes;
+    mem_prefer_huge(adapter->numbers, (size_t)bytes); /* each step reads all */
+    return adapter;
+}
+
 void adapter_free(struct adapter *adapter) {
     if (!adapter) return;
     mem_free(adapter->part);
-    mem_free(adapter->numbers);
+    mem_free(adapter->memory);
     mem_free(adapter);
 }
 

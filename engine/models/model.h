@@ -66,9 +66,13 @@ struct adapter_part {
 struct adapter {
     int n, rank;               /* parts; the largest rank */
     struct adapter_part *part; /* [n] */
-    float *numbers;            /* of all parts */
-    int64_t bytes;             /* of `numbers` */
+    /* the matrices of all parts, each a multiple of ADAPTER_ALIGN bytes from the first; aligned */
+    uint8_t *numbers;
+    int64_t bytes; /* of `numbers` */
+    void *memory;  /* that holds `numbers` */
 };
+
+enum { ADAPTER_ALIGN = 64 };
 
 /* What a number holds. `version` is 0 for an empty number, and else never used twice. */
 struct adapter_number {
@@ -84,7 +88,7 @@ struct adapter_place {
 
 /* Copies of adapters on a device that cannot read host memory (adapter_copies.c). */
 struct adapter_copies {
-    float *numbers;              /* device memory; NULL: the backend reads host memory */
+    uint8_t *numbers;            /* device memory; NULL: the backend reads host memory */
     int64_t bytes;               /* of `numbers` */
     struct low_rank *parts;      /* device memory, like model_adapters.parts */
     struct low_rank *host_parts; /* the content of `parts`, in host memory */
@@ -184,6 +188,10 @@ bool model_adapts(const struct model *model, enum role role, int layer);
  * have rows with it. The caller owns the adapter, which must outlive its use. */
 void model_adapter_set(struct model *model, int number, const struct adapter *adapter);
 void model_adapter_clear(struct model *model, int number);
+
+/* Returns an adapter with zeroed numbers and with room for `parts` parts; its n is 0. Returns NULL
+ * if memory is short. adapter_free frees it. Any thread. */
+struct adapter *adapter_new(int parts, int64_t bytes);
 
 /* Frees an adapter with its parts and numbers; NULL is accepted. */
 void adapter_free(struct adapter *adapter);

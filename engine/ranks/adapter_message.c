@@ -1,8 +1,9 @@
 /* Adapters as bytes. Rank 0 reads an adapter's file and cuts it, so other machines need no copy of
  * the file, and all ranks have parts of the same one:
  *
- *     MESSAGE_ADAPTER   [number, largest rank, parts, floats][layer, role, rank, scale, a, b] ..
- *     MESSAGE_NUMBERS   [number, first][float] ..       as often as needed, in rising order
+ *     MESSAGE_ADAPTER   [number, largest rank, parts, bytes]
+ *                       [layer, role, type, rank, scale, a, b] ..
+ *     MESSAGE_NUMBERS   [number, first][bytes] ..       as often as needed, in rising order
  *
  * A rank makes room at the first message, and copies numbers at the others. */
 #include <assert.h>
@@ -10,20 +11,27 @@
 
 #include "engine/ranks/internal.h"
 
+static int64_t place_in(const struct adapter *adapter, const void *matrix) {
+    const int64_t at = (const uint8_t *)matrix - adapter->numbers;
+    assert(at >= 0 && at < adapter->bytes && at % ADAPTER_ALIGN == 0);
+    return at;
+}
+
 size_t message_adapter_pack(struct message_adapter *out, int number,
                             const struct adapter *adapter) {
     const size_t bytes = sizeof *out + (size_t)adapter->n * sizeof *out->part;
     assert(number > 0 && adapter->n > 0 && bytes <= ADAPTER_MESSAGE_BYTES);
     *out = (struct message_adapter){MESSAGE_ADAPTER, number, adapter->rank, adapter->n,
-                                    adapter->bytes / (int64_t)sizeof(float)};
+                                    adapter->bytes};
     for (int i = 0; i < adapter->n; i++) {
         const struct adapter_part *part = &adapter->part[i];
         out->part[i] = (struct message_part){.layer = part->layer,
-                                             .role = (int32_t)part->role,
+                                             .role = (int16_t)part->role,
                                              .rank = part->low.rank,
+                                             .type = (int16_t)part->low.type,
                                              .scale = part->low.scale,
-                                             .a = (int64_t)(part->low.a - adapter->numbers),
-                                             .b = (int64_t)(part->low.b_panels - adapter->numbers)};
+                                             .a = place_in(adapter, part->low.a),
+                                             .b = place_in(adapter, part->low.b_panels)};
     }
     return bytes;
 }
@@ -38,19 +46,25 @@ static bool part_is_whole(const struct message_part *part, const struct model *m
     if (part->layer < 0 || part->layer >= model->config.L || part->role < 0 ||
         part->role >= N_ROLES || part->rank < 1 || part->rank > message->rank)
         return false;
+    if (part->type != DTYPE_F32 && part->type != DTYPE_F16 && part->type != DTYPE_BF16)
+        return false;
+    if (part->a % ADAPTER_ALIGN || part->b % ADAPTER_ALIGN) return false;
     if (!model_adapts(model, (enum role)part->role, part->layer)) return false;
     const struct role_info *info = role_info((enum role)part->role);
     const int N = role_extent(&model->part, info->N, part->layer);
     const size_t K = (size_t)role_extent(&model->part, info->K, part->layer);
-    return is_within(part->a, (size_t)part->rank * K, message->floats) &&
-           is_within(part->b, low_rank_numbers(part->rank, N), message->floats);
+    const size_t a = (size_t)part->rank * K, b = low_rank_numbers(part->rank, N);
+    const enum dtype type = (enum dtype)part->type;
+    return is_within(part->a, dtype_bytes(type, a), message->bytes) &&
+           is_within(part->b, dtype_bytes(type, b), message->bytes);
 }
 
 static bool adapter_is_whole(const struct model *model, const struct message_adapter *message,
                              size_t bytes) {
     if (bytes < sizeof *message || message->kind != MESSAGE_ADAPTER || message->n < 1 ||
-        message->floats < 1 || message->floats > INT64_MAX / (int64_t)sizeof(float) ||
-        message->number < 1 || message->number > model->adapters.n)
+        message->bytes < 1 || message->bytes % ADAPTER_ALIGN ||
+        message->bytes > INT64_MAX - ADAPTER_ALIGN || message->number < 1 ||
+        message->number > model->adapters.n)
         return false;
     if ((bytes - sizeof *message) / sizeof *message->part != (size_t)message->n ||
         (bytes - sizeof *message) % sizeof *message->part != 0)
@@ -64,24 +78,17 @@ bool message_adapter_unpack(struct adapter **out, const struct model *model,
                             const struct message_adapter *message, size_t bytes) {
     *out = NULL;
     if (!adapter_is_whole(model, message, bytes)) return false;
-    struct adapter *adapter = mem_try_calloc(1, sizeof *adapter);
+    struct adapter *adapter = adapter_new(message->n, message->bytes);
     if (!adapter) return true;
-    adapter->part = mem_try_calloc((size_t)message->n, sizeof *adapter->part);
-    adapter->numbers = mem_try_calloc((size_t)message->floats, sizeof(float));
-    if (!adapter->part || !adapter->numbers) {
-        adapter_free(adapter);
-        return true;
-    }
-    mem_prefer_huge(adapter->numbers, (size_t)message->floats * sizeof(float));
     adapter->n = message->n;
     adapter->rank = message->rank;
-    adapter->bytes = message->floats * (int64_t)sizeof(float);
     for (int i = 0; i < message->n; i++) {
         const struct message_part *part = &message->part[i];
-        adapter->part[i] = (struct adapter_part){
-            part->layer,
-            (enum role)part->role,
-            {part->rank, part->scale, adapter->numbers + part->a, adapter->numbers + part->b}};
+        adapter->part[i] =
+            (struct adapter_part){part->layer,
+                                  (enum role)part->role,
+                                  {part->rank, part->scale, adapter->numbers + part->a,
+                                   adapter->numbers + part->b, (enum dtype)part->type}};
     }
     *out = adapter;
     return true;
@@ -89,20 +96,20 @@ bool message_adapter_unpack(struct adapter **out, const struct model *model,
 
 size_t message_numbers_pack(struct message_numbers *out, int number, const struct adapter *adapter,
                             int64_t first, int64_t *n) {
-    const int64_t left = adapter->bytes / (int64_t)sizeof(float) - first;
+    const int64_t left = adapter->bytes - first;
     assert(number > 0 && first >= 0 && left > 0);
     *n = min_int64(left, MOST_NUMBERS);
     *out = (struct message_numbers){MESSAGE_NUMBERS, number, first};
-    memcpy(out->numbers, adapter->numbers + first, (size_t)*n * sizeof(float));
-    return sizeof *out + (size_t)*n * sizeof(float);
+    memcpy(out->numbers, adapter->numbers + first, (size_t)*n);
+    return sizeof *out + (size_t)*n;
 }
 
 bool message_numbers_unpack(struct adapter *adapter, const struct message_numbers *message,
                             size_t bytes) {
     assert(adapter && adapter->bytes > 0);
-    if (bytes <= sizeof *message || (bytes - sizeof *message) % sizeof(float) != 0) return false;
-    const size_t n = (bytes - sizeof *message) / sizeof(float);
-    if (!is_within(message->first, n, adapter->bytes / (int64_t)sizeof(float))) return false;
-    memcpy(adapter->numbers + message->first, message->numbers, n * sizeof(float));
+    if (bytes <= sizeof *message) return false;
+    const size_t n = bytes - sizeof *message;
+    if (!is_within(message->first, n, adapter->bytes)) return false;
+    memcpy(adapter->numbers + message->first, message->numbers, n);
     return true;
 }

@@ -139,9 +139,11 @@ bool message_step_unpack(struct step *out, const int32_t *message, size_t bytes)
 /* The most bytes of a message of an adapter: a pass waits for at most one to each rank. */
 enum { ADAPTER_MESSAGE_BYTES = 1 << 20 };
 
-/* Part of an adapter; a and b are places in its numbers. */
+/* Part of an adapter; a and b are bytes from the first of its numbers. */
 struct message_part {
-    int32_t layer, role, rank;
+    int32_t layer;
+    int16_t role, type;
+    int32_t rank;
     float scale;
     int64_t a, b;
 };
@@ -149,17 +151,17 @@ struct message_part {
 /* MESSAGE_ADAPTER: a rank's part of an adapter, whose numbers follow in other messages. */
 struct message_adapter {
     int32_t kind, number, rank, n;
-    int64_t floats;
+    int64_t bytes;              /* of its numbers */
     struct message_part part[]; /* [n] */
 };
 
-/* MESSAGE_NUMBERS: the numbers [first, first + as many as there are) of that adapter. */
+/* MESSAGE_NUMBERS: the bytes [first, first + as many as there are) of that adapter's numbers. */
 struct message_numbers {
     int32_t kind, number;
     int64_t first;
-    float numbers[];
+    uint8_t numbers[];
 };
-enum { MOST_NUMBERS = (ADAPTER_MESSAGE_BYTES - sizeof(struct message_numbers)) / sizeof(float) };
+enum { MOST_NUMBERS = ADAPTER_MESSAGE_BYTES - sizeof(struct message_numbers) };
 
 /* MESSAGE_DROP: no pass uses that adapter any more. */
 struct message_drop {

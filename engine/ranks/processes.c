@@ -118,8 +118,8 @@ static enum status send_parts(struct process_ranks *all, int number, struct adap
 
 /* Sends each rank its numbers, a message to each in a turn. All ranks have as many. */
 static void send_numbers(struct process_ranks *all, int number, struct adapter *const *of_rank) {
-    const int64_t floats = of_rank[1]->bytes / (int64_t)sizeof(float);
-    for (int64_t first = 0, n = 0; first < floats; first += n) {
+    const int64_t bytes = of_rank[1]->bytes;
+    for (int64_t first = 0, n = 0; first < bytes; first += n) {
         begin_turn(&all->turns);
         for (int r = 1; r < all->head.n; r++) {
             assert(of_rank[r]->bytes == of_rank[1]->bytes);

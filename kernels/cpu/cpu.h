@@ -102,13 +102,14 @@ struct path {
      * it. */
     bool (*group)(const struct matrix *w, int panel, const struct activations *a, int from, int to,
                   float *y, size_t stride);
-    /* inner[row][rank] = x[row][K] times a[rank][K], for at most LOW_RANK_ROWS rows. */
-    void (*low_rank_inner)(float *const *inner, const float *const *x, int rows, const float *a,
-                           int rank, int K);
-    /* y[row][i] += (inner[row][rank] times column i of b[rank][LANES]) * scale for n outputs, at
-     * most LANES, of at most LOW_RANK_ROWS rows. */
-    void (*low_rank_add)(float *const *y, const float *const *inner, int rows, const float *b,
-                         int rank, int n, float scale);
+    /* inner[row][r] = x[row][K] times row first + r of `a`, for r < n and at most LOW_RANK_ROWS
+     * rows. */
+    void (*low_rank_inner)(float *const *inner, const float *const *x, int rows,
+                           const struct low_rank *change, int first, int n, int K);
+    /* y[row][i] += (inner[row][rank] times column i of a panel of b) * scale for n outputs, at most
+     * LANES, of at most LOW_RANK_ROWS rows. */
+    void (*low_rank_add)(float *const *y, const float *const *inner, int rows,
+                         const struct low_rank *change, int panel, int n, float scale);
     void (*attend)(const struct attend *a);
     /* One sequence's rows of a short convolution; see struct channels. */
     void (*short_conv)(const struct channels *channels);
@@ -180,10 +181,10 @@ void plain_quantise(struct activations *a, int row, const float *x);
 void plain_quantise_half(struct activations *a, int row, const float *x);
 void plain_product(const struct matrix *w, int panel, const struct activations *a, int tile,
                    int rows, float *y, size_t stride);
-void plain_low_rank_inner(float *const *inner, const float *const *x, int rows, const float *a,
-                          int rank, int K);
-void plain_low_rank_add(float *const *y, const float *const *inner, int rows, const float *b,
-                        int rank, int n, float scale);
+void plain_low_rank_inner(float *const *inner, const float *const *x, int rows,
+                          const struct low_rank *change, int first, int n, int K);
+void plain_low_rank_add(float *const *y, const float *const *inner, int rows,
+                        const struct low_rank *change, int panel, int n, float scale);
 void plain_attend(const struct attend *a);
 void plain_short_conv(const struct channels *c);
 void plain_state_row(const struct state_row *row);

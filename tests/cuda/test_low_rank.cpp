@@ -72,10 +72,11 @@ struct projection {
     enum dtype type;
     bytes rows;
     floats bias;
-    floats a[ADAPTERS + 1], b[ADAPTERS + 1];
+    enum dtype number_type[ADAPTERS + 1];
+    floats a[ADAPTERS + 1], b[ADAPTERS + 1]; /* rounded to that type */
     /* Projections of one input, so that no two have the same numbers. */
     projection(int N_, int K_, enum dtype type_, uint64_t seed) : N(N_), K(K_), type(type_) {
-        const size_t n = (size_t)N * (size_t)K;
+        const size_t n = (size_t)N * (size_t)K, seed_of_types = (size_t)seed;
         auto *data = static_cast<uint8_t *>(random_weights(&seed, type, n));
         rows.assign(data, data + dtype_bytes(type, n));
         free(data);
@@ -85,6 +86,8 @@ struct projection {
             b[i] = random_vector(&seed, low_rank_numbers(ranks[i], N));
             for (float &value : a[i]) value /= sqrtf((float)K);
             for (float &value : b[i]) value /= sqrtf((float)ranks[i]);
+            number_type[i] = activation_types[((size_t)i + seed_of_types) % 3];
+            a[i] = rounded(number_type[i], a[i]), b[i] = rounded(number_type[i], b[i]);
         }
     }
 };
@@ -105,7 +108,8 @@ struct placed {
                       "%s", err.message);
         on.matrices.push_back(w);
         for (int i = 1; i <= ADAPTERS; i++)
-            of[i] = {ranks[i], scales[i], on.put(p.a[i]), on.put(p.b[i])};
+            of[i] = {ranks[i], scales[i], on.put(p.a[i], p.number_type[i]),
+                     on.put(p.b[i], p.number_type[i]), p.number_type[i]};
         low = {rows, (const struct low_rank *)on.put(of, sizeof of)};
         plain = {w, on.put(p.bias), scale, nullptr};
         adapted = plain;

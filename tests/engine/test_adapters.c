@@ -424,6 +424,61 @@ START_TEST(each_matrix_that_is_taken_has_an_effect) {
 }
 END_TEST
 
+/* ---- types of numbers ----------------------------------------------------------------------- */
+
+/* An adapter's numbers fit in 16 bits. Its tensors have these types; another one has float32. */
+static const struct {
+    const char *what;
+    enum dtype a, b, rounds_to;
+    bool is_short;
+} kept_types[] = {
+    {"f16", DTYPE_F16, DTYPE_F16, DTYPE_F16, true},
+    {"bf16", DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, true},
+    {"f16 and f32", DTYPE_F16, DTYPE_F32, DTYPE_F16, false},
+    {"f32 and bf16", DTYPE_F32, DTYPE_BF16, DTYPE_BF16, false},
+};
+
+static int64_t load_made(struct engine *model, const struct made_adapter *made, int *number) {
+    char *path = adapter_file_temporary(made, engine_model(model));
+    struct adapter_facts facts;
+    struct err err;
+    ck_assert_msg(!engine_adapter_load(model, path, number, &facts, &err), "%s", err.message);
+    unlink(path);
+    free(path);
+    return facts.bytes;
+}
+
+static void check_type(const char *base, const char *cpu_path, int i) {
+    struct made_adapter made = {.rank = 5, .seed = 3, .rounds_to = kept_types[i].rounds_to};
+    struct engine *model = open_for(base, cpu_path, false, 2);
+    const size_t row = (size_t)engine_model(model)->V * sizeof(float);
+    int32_t ids[PROMPT];
+    int wide, kept;
+    for (int t = 0; t < PROMPT; t++) ids[t] = 5 + 7 * t;
+    const int64_t wide_bytes = load_made(model, &made, &wide);
+    made.a_type = kept_types[i].a, made.b_type = kept_types[i].b;
+    const int64_t bytes = load_made(model, &made, &kept);
+    if (kept_types[i].is_short)
+        ck_assert_int_lt(bytes, wide_bytes * 5 / 8);
+    else
+        ck_assert_int_eq(bytes, wide_bytes);
+    ck_assert_int_eq(model->model.adapters.used_bytes, bytes + wide_bytes);
+    float *want = memcpy(mem_alloc(row), last_logits(model, ids, PROMPT, wide), row);
+    const bool is_same = memcmp(want, last_logits(model, ids, PROMPT, kept), row) == 0;
+    ck_assert_msg(is_same, "%s, %s: %s", base, cpu_path, kept_types[i].what);
+    ck_assert_int_ne(memcmp(want, last_logits(model, ids, PROMPT, 0), row), 0);
+    mem_free(want);
+    engine_close(model);
+}
+
+START_TEST(numbers_of_16_bits_take_half_the_memory_and_give_the_same_bytes) {
+    for (const char *const *path = backend_cpu_paths(); *path; path++) {
+        check_type("tests/vectors/families/qwen3.gguf", *path, _i);
+        check_type("tests/vectors/families/gpt2.gguf", *path, _i);
+    }
+}
+END_TEST
+
 /* ---- settings ------------------------------------------------------------------------------- */
 
 START_TEST(what_cannot_be_adapted_is_refused_at_the_start) {
@@ -464,6 +519,8 @@ int main(void) {
     TCase *golden = tcase_create("golden"), *core = tcase_create("core");
     tcase_add_loop_test(golden, tokens_equal_pefts, 0, N_NAMES);
     tcase_add_loop_test(golden, each_matrix_that_is_taken_has_an_effect, 0, N_KINDS);
+    tcase_add_loop_test(golden, numbers_of_16_bits_take_half_the_memory_and_give_the_same_bytes, 0,
+                        sizeof kept_types / sizeof *kept_types);
     tcase_add_test(golden, experts_are_refused);
     tcase_add_test(golden, what_cannot_be_adapted_is_refused_at_the_start);
     tcase_add_checked_fixture(core, open_base, close_base);

@@ -76,8 +76,13 @@ struct files {
 
 static void make_files(struct files *files, const struct model_config *config) {
     for (int i = 0; i < N_ADAPTERS; i++) {
-        const struct made_adapter made = {
-            .rank = 3 + 14 * i, .alpha = 4 + (float)i, .seed = 5 + (uint64_t)i};
+        /* of float32, and of 16 bits */
+        const enum dtype type = i % 2 ? DTYPE_F16 : DTYPE_F32;
+        const struct made_adapter made = {.rank = 3 + 14 * i,
+                                          .alpha = 4 + (float)i,
+                                          .seed = 5 + (uint64_t)i,
+                                          .a_type = type,
+                                          .b_type = type};
         files->path[i] = adapter_file_temporary(&made, config);
     }
 }
@@ -282,13 +287,16 @@ static void free_adapter(void) {
     engine_close(engine);
 }
 
+static ptrdiff_t place(const struct adapter *adapter, const void *matrix) {
+    return (const uint8_t *)matrix - adapter->numbers;
+}
+
 START_TEST(an_adapter_arrives_as_it_was_sent) {
     struct adapter *got;
-    const int64_t floats = sent->bytes / 4;
     ck_assert_int_eq(message.adapter.number, 2);
     ck_assert(message_adapter_unpack(&got, &engine->model, &message.adapter, bytes));
     ck_assert(got->n == sent->n && got->rank == sent->rank && got->bytes == sent->bytes);
-    for (int64_t first = 0, n; first < floats; first += n) {
+    for (int64_t first = 0, n; first < sent->bytes; first += n) {
         size_t size = message_numbers_pack(&message.numbers, 2, sent, first, &n);
         ck_assert_uint_le(size, ADAPTER_MESSAGE_BYTES);
         ck_assert(message_numbers_unpack(got, &message.numbers, size));
@@ -298,8 +306,9 @@ START_TEST(an_adapter_arrives_as_it_was_sent) {
         const struct adapter_part *a = &sent->part[i], *b = &got->part[i];
         ck_assert(a->layer == b->layer && a->role == b->role && a->low.rank == b->low.rank);
         ck_assert(a->low.scale == b->low.scale);
-        ck_assert(a->low.a - sent->numbers == b->low.a - got->numbers);
-        ck_assert(a->low.b_panels - sent->numbers == b->low.b_panels - got->numbers);
+        ck_assert(a->low.type == b->low.type);
+        ck_assert(place(sent, a->low.a) == place(got, b->low.a));
+        ck_assert(place(sent, a->low.b_panels) == place(got, b->low.b_panels));
     }
     adapter_free(got);
 }
@@ -329,18 +338,25 @@ START_TEST(an_impossible_adapter_is_refused) {
     REFUSED(m->number = 0);
     REFUSED(m->number = N_ADAPTERS + 1);
     REFUSED(m->n--);
-    REFUSED(m->floats = 0);
-    REFUSED(m->floats = INT64_MAX);
-    REFUSED(m->floats = part.a + 1);
+    REFUSED(m->bytes = 0);
+    REFUSED(m->bytes = INT64_MAX);
+    REFUSED(m->bytes = INT64_MAX / ADAPTER_ALIGN * ADAPTER_ALIGN);
+    REFUSED(m->bytes++);
+    REFUSED(m->bytes = part.a + ADAPTER_ALIGN);
     REFUSED(m->rank = part.rank - 1);
     REFUSED(m->part[1].layer = 3);
     REFUSED(m->part[1].layer = -1);
     REFUSED(m->part[1].role = N_ROLES);
     REFUSED(m->part[1].role = ROLE_ATTN_NORM);
     REFUSED(m->part[1].rank = 0);
+    REFUSED(m->part[1].type = DTYPE_Q8_0);
+    REFUSED(m->part[1].type = -1);
+    REFUSED(m->part[1].a++);
+    REFUSED(m->part[1].b++);
+    REFUSED(m->part[1].a = -ADAPTER_ALIGN);
     REFUSED(m->part[1].a = -1);
     REFUSED(m->part[1].a = INT64_MAX);
-    REFUSED(m->part[1].b = m->floats);
+    REFUSED(m->part[1].b = m->bytes);
 #undef REFUSED
     ck_assert(message_adapter_unpack(&got, &engine->model, m, bytes));
     adapter_free(got);
@@ -352,10 +368,9 @@ START_TEST(numbers_without_a_place_are_refused) {
     const size_t size = message_numbers_pack(&message.numbers, 2, sent, 0, &n);
     struct message_numbers *m = &message.numbers;
     ck_assert(!message_numbers_unpack(sent, m, sizeof *m));
-    ck_assert(!message_numbers_unpack(sent, m, size - 1));
     m->first = -1;
     ck_assert(!message_numbers_unpack(sent, m, size));
-    m->first = sent->bytes / 4 - n + 1;
+    m->first = sent->bytes - n + 1;
     ck_assert(!message_numbers_unpack(sent, m, size));
     m->first = INT64_MAX;
     ck_assert(!message_numbers_unpack(sent, m, size));

@@ -76,11 +76,26 @@ static const char *write_adapter(const uint8_t *data, size_t size) {
     return path_of("peft");
 }
 
+/* The first panel of b is there, and its numbers are finite. */
+static void check_panel(const struct adapter *adapter, const struct low_rank *low) {
+    float numbers[MAX_RANK * LOW_RANK_PANEL];
+    const size_t n = low_rank_numbers(low->rank, LOW_RANK_PANEL);
+    const uint8_t *b = low->b_panels;
+    require(b >= adapter->numbers);
+    require(b + dtype_bytes(low->type, n) <= adapter->numbers + adapter->bytes);
+    dequantise(low->type, b, numbers, n);
+    for (size_t i = 0; i < n; i++) require(isfinite(numbers[i]));
+}
+
 static void check_adapter(const struct adapter *adapter) {
     require(adapter->n > 0 && adapter->rank >= 1 && adapter->rank <= MAX_RANK);
     require(adapter->bytes <= engine->model.adapters.bytes);
-    for (int64_t i = 0; i < adapter->bytes / (int64_t)sizeof(float); i++)
-        require(isfinite(adapter->numbers[i]));
+    for (int i = 0; i < adapter->n; i++) {
+        const struct low_rank *low = &adapter->part[i].low;
+        require(low->rank >= 1 && low->rank <= adapter->rank && isfinite(low->scale));
+        require(low->type == DTYPE_F32 || low->type == DTYPE_F16 || low->type == DTYPE_BF16);
+        check_panel(adapter, low);
+    }
 }
 
 static void check_loading(const char *path) {

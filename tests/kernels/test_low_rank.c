@@ -1,6 +1,6 @@
-/* The products of adapters, on every path and with any neighbours: rows of different adapters and
- * of none share an op. A row's bits are those of the written order, and a row without an adapter
- * has the bits of an op without adapters. */
+/* The products of adapters, on every path and with any neighbours: rows of different adapters, with
+ * numbers of different types, and rows without one share an op. A row's bits are those of the
+ * written order, and a row without an adapter has the bits of an op without adapters. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,6 +13,8 @@
 enum { ADAPTERS = 3, MAX_ROWS = 290, MAX_RANK = 19 };
 static const int ranks[ADAPTERS + 1] = {0, 1, 8, MAX_RANK};
 static const float scales[ADAPTERS + 1] = {0, 2, 0.5f, -1.25f};
+/* Of the adapters, rotated from one projection to the next. */
+static const enum dtype number_types[ADAPTERS] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
 static const int row_counts[] = {1, 3, 16, 17, 40, MAX_ROWS};
 enum { N_ROW_COUNTS = sizeof row_counts / sizeof *row_counts };
 
@@ -22,6 +24,7 @@ struct projection {
     enum dtype type;
     void *rows;
     float *a[ADAPTERS + 1], *b[ADAPTERS + 1], *bias;
+    void *kept_a[ADAPTERS + 1], *kept_b[ADAPTERS + 1]; /* the same numbers in the adapter's type */
     struct low_rank low[ADAPTERS + 1];
     struct low_ranks ranks;
     struct matrix *w;
@@ -29,6 +32,19 @@ struct projection {
 
 static struct row_adapters of_rows;
 static int32_t adapter[MAX_ROWS];
+
+/* Rounds n floats to the type, and returns them in it. The caller frees them. */
+static void *keep(float *numbers, size_t n, enum dtype type) {
+    if (type == DTYPE_F32) return memcpy(malloc(n * sizeof *numbers), numbers, n * sizeof *numbers);
+    uint16_t *kept = malloc(n * sizeof *kept);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &numbers[i], sizeof bits);
+        kept[i] = type == DTYPE_F16 ? float_to_half(numbers[i]) : (uint16_t)(bits >> 16);
+    }
+    dequantise(type, kept, numbers, n);
+    return kept;
+}
 
 static void make(struct projection *p, int N, int K, enum dtype type, uint64_t seed) {
     uint64_t state = seed;
@@ -38,14 +54,20 @@ static void make(struct projection *p, int N, int K, enum dtype type, uint64_t s
     for (int i = 1; i <= ADAPTERS; i++) {
         p->a[i] = random_floats(&state, (size_t)ranks[i] * (size_t)K);
         p->b[i] = random_floats(&state, low_rank_numbers(ranks[i], N));
-        p->low[i] = (struct low_rank){ranks[i], scales[i], p->a[i], p->b[i]};
+        const enum dtype type_of = number_types[((uint64_t)i + seed) % ADAPTERS];
+        p->kept_a[i] = keep(p->a[i], (size_t)ranks[i] * (size_t)K, type_of);
+        p->kept_b[i] = keep(p->b[i], low_rank_numbers(ranks[i], N), type_of);
+        p->low[i] = (struct low_rank){ranks[i], scales[i], p->kept_a[i], p->kept_b[i], type_of};
     }
     p->ranks = (struct low_ranks){&of_rows, p->low};
 }
 
 static void drop(struct projection *p) {
     free(p->rows), free(p->bias);
-    for (int i = 1; i <= ADAPTERS; i++) free(p->a[i]), free(p->b[i]);
+    for (int i = 1; i <= ADAPTERS; i++) {
+        free(p->a[i]), free(p->b[i]);
+        free(p->kept_a[i]), free(p->kept_b[i]);
+    }
 }
 
 static void take(struct backend *b, struct projection *p) {

@@ -10,6 +10,8 @@ struct made_adapter {
     float alpha; /* 0: no key, which stands for a scale of 1 */
     uint64_t seed;
     enum role only; /* 0: all projections that the model has in its layers; else only this one */
+    enum dtype a_type, b_type; /* of the tensors: F32, F16 or BF16 */
+    enum dtype rounds_to;      /* numbers are rounded to this type first; F32: they stay */
 };
 
 /* Appends the bytes of a GGUF file that adapts the model's projections. Numbers have about the

@@ -27,8 +27,9 @@
 enum {
     GROUP_ROWS = TILE_GROUP * LANES,
     UNIT_RANKS = 4,
-    MOST_FETCHED = 64, /* lines of a panel: more would leave no room in the L1 cache */
-    FLOAT_COST = 4,    /* a multiply-add of floats takes the time of four of codes */
+    LINE = 64,           /* bytes of a line of the caches */
+    MOST_FETCHED = 4096, /* bytes of a panel: more would leave no room in the L1 cache */
+    FLOAT_COST = 4,      /* a multiply-add of floats takes the time of four of codes */
 };
 
 static size_t inner_bytes(const struct cpu *cpu) {
@@ -138,12 +139,13 @@ static void inner_unit(const struct inner_job *job, int unit) {
     float *inner[LOW_RANK_ROWS];
     const float *x[LOW_RANK_ROWS];
     assert(change->rank <= job->cpu->low.max_rank && job->linear[i].w->K == job->K);
+    assert(change->type <= DTYPE_BF16);
     for (int r = 0; r < part->n; r++) {
         inner[r] = inner_of(job->cpu, part->row[r], i) + first;
         x[r] = job->x + (size_t)part->row[r] * (size_t)job->K;
     }
     const int left = change->rank - first;
-    job->cpu->path->low_rank_inner(inner, x, part->n, change->a + (size_t)first * (size_t)job->K,
+    job->cpu->path->low_rank_inner(inner, x, part->n, change, first,
                                    left < UNIT_RANKS ? left : UNIT_RANKS, job->K);
 }
 
@@ -197,9 +199,11 @@ void low_rank_fetch(const struct cpu *cpu, const struct linear *linear, int pane
     for (int p = cpu->low.group_parts[group]; p < end; p++) {
         const struct low_rank *change = change_of(linear, cpu->low.part[p].adapter);
         if (!change || change->rank == 0) continue;
-        const float *line = change->b_panels + low_rank_at(change->rank, panel * LANES, 0);
-        const int n = change->rank < MOST_FETCHED ? change->rank : MOST_FETCHED;
-        for (int r = 0; r < n; r++, line += LANES) __builtin_prefetch(line);
+        const size_t first = low_rank_at(change->rank, panel * LANES, 0);
+        const uint8_t *b = (const uint8_t *)change->b_panels + dtype_bytes(change->type, first);
+        const size_t panel_bytes = dtype_bytes(change->type, (size_t)change->rank * LANES);
+        const size_t bytes = panel_bytes < MOST_FETCHED ? panel_bytes : MOST_FETCHED;
+        for (size_t at = 0; at < bytes; at += LINE) __builtin_prefetch(b + at);
     }
 }
 
@@ -219,8 +223,6 @@ void low_rank_add(const struct cpu *cpu, const struct linear *linear, int i, int
             to[r] = y + (size_t)(part->row[r] - group * GROUP_ROWS) * stride;
             inner[r] = inner_of(cpu, part->row[r], i);
         }
-        cpu->path->low_rank_add(to, inner, part->n,
-                                change->b_panels + low_rank_at(change->rank, panel * LANES, 0),
-                                change->rank, n, change->scale * scale);
+        cpu->path->low_rank_add(to, inner, part->n, change, panel, n, change->scale * scale);
     }
 }

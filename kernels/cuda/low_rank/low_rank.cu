@@ -4,7 +4,7 @@
  * divided. A warp takes some ranks of one tile, and the matrix streams through a ring in shared
  * memory, so that many loads are in flight although each chain is sequential:
  *
- *     stage    RANKS lines of A [256] | up to 8 rows of x [256]
+ *     stage    RANKS lines of A [256], in the adapter's type | up to 8 rows of x [256]
  *     lanes    WARP / RANKS per rank, each with 16 / lanes adjacent partial sums
  *
  * With few rows a warp takes 2 ranks, which spreads the matrices over as many multiprocessors as
@@ -46,8 +46,9 @@ template <class T, int RANKS> struct inner_ring {
     static constexpr int STAGES = DEFAULT_SMEM / STAGE;
     static_assert(STAGES >= 2 && STAGE % 16 == 0 && A_BYTES % 16 == 0, "a ring of whole pieces");
 
-    static __device__ __forceinline__ float *a(int stage) {
-        return reinterpret_cast<float *>(dyn_smem<unsigned char>() + stage * STAGE);
+    /* Lines of A_LINE numbers in the adapter's type. */
+    template <class E> static __device__ __forceinline__ E *a(int stage) {
+        return reinterpret_cast<E *>(dyn_smem<unsigned char>() + stage * STAGE);
     }
     static __device__ __forceinline__ T *x(int stage) {
         return reinterpret_cast<T *>(dyn_smem<unsigned char>() + stage * STAGE + A_BYTES);
@@ -78,12 +79,12 @@ template <class T, int RANKS> struct inner_block {
     const struct low_rank own;
     int first, lane;
 
-    __device__ __forceinline__ void fill(int chunk) const {
+    template <class E> __device__ __forceinline__ void fill(int chunk) const {
         const int stage = chunk % ring::STAGES, k = chunk * CHUNK, left = args.K - k;
         for (int i = 0; i < RANKS; i++) {
             const int rank = min(first + i, own.rank - 1);
-            copy_line(ring::a(stage) + i * ring::A_LINE, own.a + (size_t)rank * args.K + k, left,
-                      lane);
+            const E *line = static_cast<const E *>(own.a) + (size_t)rank * args.K + k;
+            copy_line(ring::template a<E>(stage) + i * ring::A_LINE, line, left, lane);
         }
         for (int m = 0; m < tile.n; m++)
             copy_line(ring::x(stage) + m * CHUNK, args.x + (size_t)tile.row[m] * args.K + k, left,
@@ -91,23 +92,23 @@ template <class T, int RANKS> struct inner_block {
     }
 
     /* Adds a stage to the partial sums of the first ROWS rows; those after the last are copies. */
-    template <int ROWS>
+    template <int ROWS, class E>
     __device__ __forceinline__ void add(float (&sum)[ROWS][ring::EACH], int chunk) const {
         const int stage = chunk % ring::STAGES;
         const int part = lane % ring::LANES * ring::EACH;
         const int columns = min(CHUNK, args.K - chunk * CHUNK);
-        const float *a = ring::a(stage) + lane / ring::LANES * ring::A_LINE + part;
+        const E *a = ring::template a<E>(stage) + lane / ring::LANES * ring::A_LINE + part;
         const T *x = ring::x(stage) + part;
 #pragma unroll 4
         for (int k = 0; k < columns; k += PARTIAL_SUMS) {
-            const Vec<float, ring::EACH> w = load_vec<ring::EACH>(a + k);
+            const Vec<E, ring::EACH> w = load_vec<ring::EACH>(a + k);
 #pragma unroll
             for (int m = 0; m < ROWS; m++) {
                 const T *row = x + min(m, tile.n - 1) * CHUNK + k;
                 const Vec<T, ring::EACH> v = load_vec<ring::EACH>(row);
 #pragma unroll
                 for (int i = 0; i < ring::EACH; i++)
-                    sum[m][i] = fmaf(to_float(v.v[i]), w.v[i], sum[m][i]);
+                    sum[m][i] = fmaf(to_float(v.v[i]), to_float(w.v[i]), sum[m][i]);
             }
         }
     }
@@ -128,20 +129,20 @@ template <class T, int RANKS> struct inner_block {
         }
     }
 
-    template <int ROWS> __device__ __forceinline__ void run() const {
+    template <int ROWS, class E> __device__ __forceinline__ void run() const {
         const int chunks = (args.K + CHUNK - 1) / CHUNK;
         const int rank = first + lane / ring::LANES;
         float sum[ROWS][ring::EACH] = {};
         for (int i = 0; i < ring::STAGES; i++) {
-            if (i < chunks) fill(i);
+            if (i < chunks) fill<E>(i);
             cp_async_commit();
         }
         for (int i = 0; i < chunks; i++) {
             cp_async_wait<ring::STAGES - 1>();
             __syncwarp();
-            add<ROWS>(sum, i);
+            add<ROWS, E>(sum, i);
             __syncwarp(); /* the stage may be filled again */
-            if (i + ring::STAGES < chunks) fill(i + ring::STAGES);
+            if (i + ring::STAGES < chunks) fill<E>(i + ring::STAGES);
             cp_async_commit();
         }
         cp_async_wait<0>(); /* the last groups are empty */
@@ -153,7 +154,28 @@ template <class T, int RANKS> struct inner_block {
             args.inner[at * args.max_rank + rank] = total;
         }
     }
+
+    template <class E> __device__ __forceinline__ void run_rows() const {
+        if (tile.n == 1)
+            run<1, E>();
+        else if (tile.n == 2)
+            run<2, E>();
+        else if (tile.n <= 4)
+            run<4, E>();
+        else
+            run<ADAPTER_TILE, E>();
+    }
 };
+
+/* Calls fn with a zero of a type of adapters' numbers. All threads of a block have the same. */
+template <class F> __device__ __forceinline__ void for_type(enum dtype type, F fn) {
+    if (type == DTYPE_F16)
+        fn(__half());
+    else if (type == DTYPE_BF16)
+        fn(__nv_bfloat16());
+    else
+        fn(0.0f);
+}
 
 /* One warp per tile, RANKS ranks and projection. */
 template <class T, int RANKS>
@@ -166,14 +188,7 @@ __global__ void __launch_bounds__(WARP) inner_kernel(const __grid_constant__ inn
     const int first = (int)blockIdx.y * RANKS;
     if (first >= own.rank) return;
     const inner_block<T, RANKS> block = {args, tile, own, first, (int)threadIdx.x};
-    if (tile.n == 1)
-        block.template run<1>();
-    else if (tile.n == 2)
-        block.template run<2>();
-    else if (tile.n <= 4)
-        block.template run<4>();
-    else
-        block.template run<ADAPTER_TILE>();
+    for_type(own.type, [&](auto zero) { block.template run_rows<decltype(zero)>(); });
 }
 
 /* ---- products with B ------------------------------------------------------------------------ */
@@ -208,14 +223,20 @@ struct changed_column {
         }
         __syncthreads();
         if (column >= job.N) return;
-        const float *own_b = own.b_panels + column % LOW_RANK_PANEL +
-                             (size_t)(column / LOW_RANK_PANEL) * own.rank * LOW_RANK_PANEL;
+        for_type(own.type, [&](auto zero) { this->add<decltype(zero)>(own, column, inner); });
+    }
+    /* `inner` are the inner products, [rank][ADAPTER_TILE]. */
+    template <class E>
+    __device__ __forceinline__ void add(const struct low_rank &own, int column,
+                                        const float *inner) {
+        const E *b = static_cast<const E *>(own.b_panels) + column % LOW_RANK_PANEL +
+                     (size_t)(column / LOW_RANK_PANEL) * own.rank * LOW_RANK_PANEL;
 #pragma unroll 8
         for (int r = 0; r < own.rank; r++) {
-            const float b = own_b[r * LOW_RANK_PANEL];
+            const float number = to_float(b[r * LOW_RANK_PANEL]);
 #pragma unroll
             for (int m = 0; m < ADAPTER_TILE; m++)
-                sum[m] = fmaf(inner[r * ADAPTER_TILE + m], b, sum[m]);
+                sum[m] = fmaf(inner[r * ADAPTER_TILE + m], number, sum[m]);
         }
     }
     __device__ __forceinline__ float apply(int m, float y) const {
