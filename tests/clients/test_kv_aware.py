@@ -95,6 +95,51 @@ def test_conversations_return_to_their_blocks(servers, capsys, saw):
     saw.works("vllm-router", "its policy kv_aware finds the server that has a conversation's blocks")
 
 
+def lookups(metrics):
+    """{"hit", "miss": how often the router's index had blocks of a prompt, and none}"""
+    text = httpx.get(metrics).text
+    return {kind: int(found[1]) if (found := re.search(rf'placement_lookups_total{{result="{kind}"}} (\d+)', text)) else 0
+            for kind in ("hit", "miss")}
+
+
+def looked_up(url, metrics, word, wanted):
+    """Asks for a prompt that begins with a word until the router's index has its blocks, or lacks all of them, as wanted."""
+    until = time.monotonic() + START_SECONDS
+    while True:
+        before = lookups(metrics)
+        body = {"model": NAME, "prompt": f"{word} " * 40, "max_tokens": 1, "temperature": 0}
+        answer = httpx.post(url + "/v1/completions", json=body, timeout=PATIENCE_SECONDS)
+        assert answer.status_code == 200, answer.text
+        after = lookups(metrics)
+        if after[wanted] == before[wanted] + 1:
+            return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+        assert wanted == "hit" and time.monotonic() < until, (before, after)
+        time.sleep(0.2)  # its events are on the way
+
+
+def test_the_router_forgets_blocks_that_are_lost():
+    """By evictions, and by a restart."""
+    flags = ["--kv-events", f"tcp://127.0.0.1:{free_port()}", "--kv-events-replay", "tcp://127.0.0.1:*", "--max-model-len", "256"]
+    one = Replica(*flags, "--kv-cache-memory", "8MiB")
+    try:
+        with router("kv_aware", [one]) as (url, metrics):
+            looked_up(url, metrics, "river", "miss")
+            assert looked_up(url, metrics, "river", "hit") > 0
+            for word in WORDS[1:]:
+                looked_up(url, metrics, word, "miss")
+            time.sleep(1)
+            assert looked_up(url, metrics, "river", "miss") == 0, "its blocks were evicted"
+            assert looked_up(url, metrics, "river", "hit") > 0
+            one.restart()
+            time.sleep(3)
+            assert looked_up(url, metrics, "river", "miss") == 0, "the server is a new one"
+            assert looked_up(url, metrics, "river", "hit") > 0
+    finally:
+        one.server.process.kill()
+        one.server.process.wait()
+        one.server.stop()
+
+
 def test_the_commands_of_the_page(tmp_path):
     """docs/scale-out.md as it is written, except for ports, the model's path and vllm-router, which is installed already."""
     page = (ROOT / "docs/scale-out.md").read_text()
