@@ -30,11 +30,23 @@ static enum status check_one_grid(const struct opening *o, struct err *err) {
     return STATUS_OK;
 }
 
-/* Refuses settings that recurrent layers do not support. Ranks are refused in shard_check. */
+/* Refuses several GPUs. */
+static enum status refuse_gpus(const struct engine_config *config, const char *name,
+                               const char *part, struct err *err) {
+    assert(config->ranks > 1 && name && part);
+    return err_set(err, STATUS_USAGE, "tensor-parallel-size",
+                   "{tensor-parallel-size} %d: the %s of the model \"%s\" is divided only among "
+                   "ranks on CPUs; give 1, or {device} cpu",
+                   config->ranks, part, name);
+}
+
+/* Refuses settings that recurrent layers do not support. */
 static enum status check_recurrent(const struct opening *o, struct err *err) {
     const struct engine_config *config = &o->config;
     const char *name = o->engine->model.config.architecture;
     if (o->engine->memory.n_states == 0) return STATUS_OK;
+    if (config->ranks > 1 && config->device == DEVICE_CUDA)
+        return refuse_gpus(config, name, "recurrent layers", err);
     if (config->drafts_for)
         return err_set(err, STATUS_USAGE, "speculative-config",
                        "{speculative-config}: the recurrent layers of the model \"%s\" cannot take "
@@ -51,6 +63,8 @@ static enum status check_adapters(const struct opening *o, struct err *err) {
     if (config->device == DEVICE_CUDA && config->ranks > 1)
         why = "several GPUs: adapters are divided only among ranks on CPUs";
     if (o->engine->model.config.is_encoder) why = "an encoder: adapters are for decoders";
+    if (config->ranks > 1 && o->engine->model.config.state.kind != STATE_CONV)
+        why = "{tensor-parallel-size}: adapters of recurrent layers are not divided among ranks";
     if (why)
         return err_set(err, STATUS_USAGE, "lora",
                        "{lora} and {enable-runtime-lora} do not work with %s; leave one out", why);
@@ -71,9 +85,11 @@ static enum status check_ahead(const struct opening *o, struct err *err) {
                    why);
 }
 
-/* Refuses settings that latent attention does not support. Ranks are refused in shard_check. */
+/* Refuses settings that latent attention does not support. */
 static enum status check_latents(const struct opening *o, struct err *err) {
     const struct model_config *m = &o->engine->model.config;
+    if (m->latent.is_used && o->config.ranks > 1 && o->config.device == DEVICE_CUDA)
+        return refuse_gpus(&o->config, m->architecture, "latent attention", err);
     if (!m->latent.is_used || o->config.kv_dtype != KV_DTYPE_FP8) return STATUS_OK;
     return err_set(err, STATUS_USAGE, "kv-cache-dtype",
                    "{kv-cache-dtype} fp8: the cache of the latent attention of the model \"%s\" "

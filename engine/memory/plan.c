@@ -180,7 +180,7 @@ static int64_t bytes_of_one(const struct pool_shares *s) {
 }
 
 /* Bytes per token of the layers with their own keys and values: of layers with windows, of the
- * others, or, with `both`, of all. */
+ * others, or, with `both`, of all. Each rank keeps all rows of latent attention. */
 static int64_t token_bytes(const struct model_config *info, const struct engine_config *config,
                            enum dtype dtype, bool windows, bool both) {
     struct kv_heads all[MAX_LAYERS], heads[MAX_LAYERS];
@@ -188,7 +188,8 @@ static int64_t token_bytes(const struct model_config *info, const struct engine_
     int n = config_kv_heads(info, all);
     for (int i = 0; i < n; i++)
         if (both || (info->layer[i].window > 0) == windows) heads[kv.L++] = all[i];
-    return kv.L > 0 ? (int64_t)kv_token_bytes(&kv) : 0;
+    const int copies = info->latent.is_used && config->ranks > 1 ? config->ranks : 1;
+    return kv.L > 0 ? copies * (int64_t)kv_token_bytes(&kv) : 0;
 }
 
 /* Layers with windows use window blocks if that saves memory. */

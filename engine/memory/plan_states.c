@@ -30,6 +30,8 @@ enum status memory_plan_states(struct engine_memory *plan, const struct model_co
                        "{state-checkpoints} is for states of recurrent layers, and this model has "
                        "none; leave it out");
     if (floats == 0) return STATUS_OK;
+    /* each rank rounds the numbers of its convolutions up to a cache line */
+    if (config->ranks > 1) floats += (int64_t)config_recurrent_layers(info) * 16 * config->ranks;
     plan->state_bytes = floats * (int64_t)sizeof(float);
     plan->n_draft_states = config->max_drafts * min_int(config->max_num_seqs, DRAFTING_SEQUENCES);
     plan->checkpoint_every = (int)tokens_between(plan);

@@ -1,21 +1,39 @@
 /* Actions as bytes. A pass's message is 32-bit integers:
  *
- *     [header: kind, M, S, blocks of a sequence, R, n_hidden, n_copies, arrays]
+ *     [header: kind, M, S, blocks of a sequence, R, n_hidden, n_copies, n_state_copies, arrays]
  *     [token: M][position: M][slot: M][row_start: S + 1] .. the arrays in the order of the table
  *
  * `arrays` has a bit for each array that the message has. Block tables are cut to the blocks that
- * rows see, the same number for all sequences. Samples are not sent: only rank 0 samples. States
- * are not sent: ranks do not share models with these. Pending tokens are sent by their negative
- * ids: only rank 0 reads tokens. */
+ * rows see, the same number for all sequences. Samples are not sent: only rank 0 samples. Pending
+ * tokens are sent by their negative ids: only rank 0 reads tokens. */
 #include <assert.h>
 #include <string.h>
 
 #include "engine/ranks/internal.h"
 
-enum { KIND, ROWS, SEQUENCES, BLOCKS, LOGIT_ROWS, HIDDEN, COPIES, ARRAYS, HEADER_INTS };
+enum {
+    KIND,
+    ROWS,
+    SEQUENCES,
+    BLOCKS,
+    LOGIT_ROWS,
+    HIDDEN,
+    COPIES,
+    STATE_COPIES,
+    ARRAYS,
+    HEADER_INTS
+};
 
 /* How many numbers an array has. */
-enum array_extent { PER_ROW, PER_START, PER_BLOCK, PER_LOGIT_ROW, PER_COPY };
+enum array_extent {
+    PER_ROW,
+    PER_SEQUENCE,
+    PER_START,
+    PER_BLOCK,
+    PER_LOGIT_ROW,
+    PER_COPY,
+    PER_STATE_COPY
+};
 
 static const struct {
     size_t at; /* of the pointer in struct step */
@@ -35,6 +53,10 @@ static const struct {
     {offsetof(struct step, window_copy_to), PER_COPY},
     {offsetof(struct step, window_table), PER_BLOCK},
     {offsetof(struct step, adapter), PER_ROW},
+    {offsetof(struct step, state), PER_SEQUENCE},
+    {offsetof(struct step, state_after), PER_ROW},
+    {offsetof(struct step, state_from), PER_STATE_COPY},
+    {offsetof(struct step, state_to), PER_STATE_COPY},
 };
 enum { N_ARRAYS = sizeof arrays / sizeof *arrays };
 
@@ -43,6 +65,8 @@ static size_t extent_of(enum array_extent extent, const int32_t *header) {
     switch (extent) {
     case PER_ROW:
         return (size_t)header[ROWS];
+    case PER_SEQUENCE:
+        return S;
     case PER_START:
         return S + 1;
     case PER_BLOCK:
@@ -51,6 +75,8 @@ static size_t extent_of(enum array_extent extent, const int32_t *header) {
         return (size_t)header[LOGIT_ROWS];
     case PER_COPY:
         return (size_t)header[COPIES];
+    case PER_STATE_COPY:
+        return (size_t)header[STATE_COPIES];
     }
     return 0;
 }
@@ -61,10 +87,10 @@ static const int32_t *array_of(const struct step *step, int i) {
     return array;
 }
 
-/* A step copies at most one block of each kind per sequence. */
+/* A step copies at most one block of each kind, and one state, per sequence. */
 size_t message_step_most(int rows, int seqs, int blocks) {
     assert(rows > 0 && seqs > 0 && blocks > 0);
-    const int32_t header[HEADER_INTS] = {MESSAGE_PASS, rows, seqs, blocks, rows, 0, seqs, 0};
+    const int32_t header[HEADER_INTS] = {MESSAGE_PASS, rows, seqs, blocks, rows, 0, seqs, seqs, 0};
     size_t n = HEADER_INTS;
     for (int i = 0; i < N_ARRAYS; i++) n += extent_of(arrays[i].extent, header);
     return n * sizeof *header;
@@ -95,7 +121,7 @@ size_t message_step_pack(int32_t *out, size_t capacity, const struct step *step,
     int32_t *header = out;
     size_t n = HEADER_INTS;
     assert(step->M > 0 && step->S > 0 && block_size > 0);
-    assert(step->n_state_copies == 0);
+    assert(step->n_state_copies == 0 || step->state);
     header[KIND] = MESSAGE_PASS;
     header[ROWS] = step->M;
     header[SEQUENCES] = step->S;
@@ -103,6 +129,7 @@ size_t message_step_pack(int32_t *out, size_t capacity, const struct step *step,
     header[LOGIT_ROWS] = step->R;
     header[HIDDEN] = step->n_hidden;
     header[COPIES] = step->n_copies;
+    header[STATE_COPIES] = step->n_state_copies;
     header[ARRAYS] = 0;
     for (int i = 0; i < N_ARRAYS; i++) {
         const int32_t *array = array_of(step, i);
@@ -114,13 +141,16 @@ size_t message_step_pack(int32_t *out, size_t capacity, const struct step *step,
     return n * sizeof *out;
 }
 
-/* Are the numbers of a header possible? */
+/* Are the numbers of a header possible? A step that copies states has their numbers. */
 static bool header_is_whole(const int32_t *header) {
+    const int32_t of_copies = 1 << 14 | 1 << 16 | 1 << 17;
     const int32_t needed = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 4 | 1 << 8;
     return header[KIND] == MESSAGE_PASS && header[ROWS] > 0 && header[SEQUENCES] > 0 &&
            header[SEQUENCES] <= header[ROWS] && header[BLOCKS] > 0 && header[LOGIT_ROWS] >= 0 &&
            header[LOGIT_ROWS] <= header[ROWS] && header[HIDDEN] >= 0 &&
            header[HIDDEN] <= header[LOGIT_ROWS] && header[COPIES] >= 0 &&
+           header[STATE_COPIES] >= 0 &&
+           (header[STATE_COPIES] == 0 || (header[ARRAYS] & of_copies) == of_copies) &&
            (header[ARRAYS] & needed) == needed && header[ARRAYS] >> N_ARRAYS == 0;
 }
 
@@ -142,6 +172,7 @@ bool message_step_unpack(struct step *out, const int32_t *message, size_t bytes)
     out->R = header[LOGIT_ROWS];
     out->n_hidden = header[HIDDEN];
     out->n_copies = header[COPIES];
+    out->n_state_copies = header[STATE_COPIES];
     return n * sizeof *message == bytes && out->row_start[0] == 0 &&
            out->row_start[out->S] == out->M;
 }

@@ -191,6 +191,44 @@ def test_three_processes_give_the_bytes_of_three_threads(ranks):
     check_same(ranks, 3, MODEL, flags, 80 if LONG_FORM else 8)
 
 
+# ---- recurrent layers --------------------------------------------------------------------------------------------------
+
+START = [(i * 37 + 11) % 256 for i in range(90)]
+# The first one keeps its state after 80 tokens, which the next two share. The last one has a long answer, with drafts.
+STATEFUL = [START[:82], START[:80] + [3, 4], START[:90], START[:70] + [5] * 12, START[:56]]
+
+
+def stateful_answers(server):
+    """Hits at kept states, forks, and drafts."""
+    bodies = [{"model": NAME, "prompt": prompt, "max_tokens": 94 - len(prompt), "ignore_eos": True, "return_token_ids": True,
+               "logprobs": 2, **more}
+              for prompt in STATEFUL for more in ({"temperature": 0}, {"temperature": 0.8, "seed": 3, "n": 3})]
+    alone = [answer(server, body) for body in bodies]
+    with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
+        assert list(pool.map(lambda body: answer(server, body), bodies)) == alone
+    assert server.metric("vllm:prefix_cache_hits_total") > 0 and server.metric("vllm:spec_decode_num_draft_tokens_total") > 0
+    return alone
+
+
+@pytest.mark.parametrize("name", ["families/qwen3_5.gguf", "families/lfm2.gguf", "families/granite4_h.gguf"])
+def test_states_give_the_bytes_of_two_threads(ranks, name):
+    guess = '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 1}'
+    flags = ["--max-num-seqs", "8", "--max-model-len", "96", "--dtype", "float32", "--speculative-config", guess, "--always-speculate"]
+    model = ROOT / "tests/vectors" / name
+    far = ranks(2, *flags, model=model)
+    got = stateful_answers(far)
+    far.end()
+    near, one = [Server("--tensor-parallel-size", n, "--threads", "2", *flags, model=model).wait_until_ready() for n in ("2", "1")]
+    try:
+        expected, alone = stateful_answers(near), stateful_answers(one)
+    finally:
+        near.stop()
+        one.stop()
+    assert got == expected
+    tokens = [[[choice["token_ids"] for choice in choices] for choices in answers] for answers in (got, alone)]
+    assert tokens[0] == tokens[1]
+
+
 # ---- adapters ----------------------------------------------------------------------------------------------------------
 
 ADAPTED = str(ROOT / "tests/vectors/folders/qwen2")

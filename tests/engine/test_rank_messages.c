@@ -14,7 +14,7 @@ enum { ROWS = 7, SEQS = 3, STRIDE = 6, BLOCK = 4, MOST_BYTES = 4096 };
 struct example {
     int32_t token[ROWS], position[ROWS], slot[ROWS], row_start[SEQS + 1], logit_row[2];
     int32_t table[SEQS * STRIDE], window_table[SEQS * STRIDE], window_slot[ROWS];
-    int32_t copy[4][2];
+    int32_t copy[4][2], state[SEQS], state_after[ROWS], state_copy[2][3];
     struct step step;
 };
 
@@ -29,6 +29,12 @@ static void example_make(struct example *e, bool has_windows) {
     memcpy(e->row_start, start, sizeof start);
     for (int i = 0; i < SEQS * STRIDE; i++) e->table[i] = 400 + i, e->window_table[i] = 500 + i;
     for (int i = 0; i < 8; i++) e->copy[i / 2][i % 2] = 600 + i;
+    for (int i = 0; i < SEQS; i++) {
+        e->state[i] = 700 + i;
+        e->state_copy[0][i] = 710 + i;
+        e->state_copy[1][i] = 720 + i;
+    }
+    for (int i = 0; i < ROWS; i++) e->state_after[i] = 730 + i;
     e->logit_row[0] = 2;
     e->logit_row[1] = 3;
     e->step = (struct step){.M = ROWS,
@@ -82,12 +88,37 @@ START_TEST(a_step_arrives_as_it_was_sent) {
     check_equal(got.copy_to, e.copy[1], 2);
     check_table(e.table, &got, got.table);
     ck_assert(!got.adapter && !got.type && !got.state && !got.state_after);
+    ck_assert(got.n_state_copies == 0 && !got.state_from && !got.state_to);
     ck_assert(!got.window_slot == !has_windows && !got.window_table == !has_windows);
     if (!has_windows) return;
     check_equal(got.window_slot, e.window_slot, ROWS);
     check_equal(got.window_copy_from, e.copy[2], 2);
     check_equal(got.window_copy_to, e.copy[3], 2);
     check_table(e.window_table, &got, got.window_table);
+}
+END_TEST
+
+START_TEST(states_arrive) {
+    struct example e;
+    struct step got;
+    int32_t message[MOST_BYTES / 4];
+    example_make(&e, true);
+    e.step.state = e.state;
+    e.step.state_after = _i ? e.state_after : NULL;
+    e.step.n_state_copies = 3;
+    e.step.state_from = e.state_copy[0];
+    e.step.state_to = e.state_copy[1];
+    const size_t most = message_step_most(ROWS, SEQS, STRIDE);
+    const size_t bytes = message_step_pack(message, most, &e.step, BLOCK);
+    ck_assert(message_step_unpack(&got, message, bytes));
+    ck_assert(got.n_state_copies == 3 && got.n_copies == 2);
+    check_equal(got.state, e.state, SEQS);
+    check_equal(got.state_from, e.state_copy[0], 3);
+    check_equal(got.state_to, e.state_copy[1], 3);
+    check_equal(got.copy_to, e.copy[1], 2);
+    ck_assert(!got.state_after == !_i);
+    if (_i) check_equal(got.state_after, e.state_after, ROWS);
+    ck_assert(!message_step_unpack(&got, message, bytes - sizeof *message));
 }
 END_TEST
 
@@ -142,7 +173,7 @@ START_TEST(an_impossible_header_is_refused) {
     int32_t message[MOST_BYTES / 4], broken[MOST_BYTES / 4];
     example_make(&e, true);
     const size_t bytes = message_step_pack(message, sizeof message, &e.step, BLOCK);
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 9; i++)
         for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
             memcpy(broken, message, bytes);
             broken[i] = wrong[k];
@@ -322,6 +353,7 @@ int main(void) {
     Suite *suite = suite_create("engine_rank_messages");
     TCase *all = tcase_create("messages");
     tcase_add_loop_test(all, a_step_arrives_as_it_was_sent, 0, 2);
+    tcase_add_loop_test(all, states_arrive, 0, 2);
     tcase_add_test(all, a_step_without_logits_and_copies_arrives);
     tcase_add_test(all, a_step_with_pending_tokens_arrives);
     tcase_add_test(all, a_greeting_has_the_gpu);

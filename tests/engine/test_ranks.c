@@ -136,6 +136,89 @@ START_TEST(tiny_models_give_the_same_tokens) {
 }
 END_TEST
 
+/* ---- recurrent layers and latent attention -------------------------------------------------- */
+
+/* Value heads that are tiled (GGUF files) and grouped (folders) over fewer key heads, groups of a
+ * state space, channels of a short convolution, and query heads over latent vectors. The experts of
+ * the last ones are too narrow for two ranks, so those models have wider ones, with random
+ * weights. */
+static const struct {
+    const char *model;
+    bool is_widened;
+} families[] = {
+    {"families/qwen3_5.gguf", false}, {"ahead/qwen3_5", false},
+    {"families/lfm2.gguf", false},    {"families/nemotron_h.gguf", false},
+    {"families/mamba2.gguf", false},  {"families/granite4_h.gguf", false},
+    {"folders/granite4_h", false},    {"families/falcon_h1.gguf", false},
+    {"folders/qwen3_5_moe", true},    {"ahead/qwen3_next", true},
+    {"folders/lfm2_moe", true},       {"folders/deepseek_v2", true},
+    {"folders/deepseek_v3", true},
+};
+
+/* Writes the folder's config.json to `to` with experts of 32 instead of 16. */
+static void write_widened(const char *folder, const char *to) {
+    static const char *const keys[] = {"\"moe_intermediate_size\": ",
+                                       "\"shared_expert_intermediate_size\": "};
+    char path[160], text[8192] = "";
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(f);
+    const size_t n = fread(text, 1, sizeof text - 1, f);
+    ck_assert(n > 0 && n < sizeof text - 1 && fclose(f) == 0);
+    for (int i = 0; i < 2; i++) {
+        char *at = strstr(text, keys[i]);
+        if (at) memcpy(at + strlen(keys[i]), "32", 2);
+    }
+    f = fopen(to, "w");
+    ck_assert(f && fwrite(text, 1, n, f) == n && fclose(f) == 0);
+}
+
+static struct engine *open_family(const char *path, bool dummy, int threads, int ranks) {
+    return runner_open_config(&(struct engine_config){.model = path,
+                                                      .threads = threads,
+                                                      .ranks = ranks,
+                                                      .dtype = COMPUTE_FLOAT32,
+                                                      .dummy = dummy,
+                                                      .max_model_len = 96});
+}
+
+static void compare_family(const char *path, bool dummy) {
+    struct comparison c = {0}, same = {0};
+    struct engine *one = open_family(path, dummy, 2, 1), *two = open_family(path, dummy, 2, 2),
+                  *more_threads = open_family(path, dummy, 5, 2);
+    compare(one, two, &greedy, &c);
+    compare(one, two, &seeded, &c);
+    compare(two, more_threads, &greedy, &same);
+    printf("%s: %d of %d tokens equal, logits within %.2g\n", path, c.equal, c.tokens, c.worst);
+    ck_assert_int_eq(c.equal, c.tokens);
+    ck_assert_double_lt(c.worst, 1e-4);
+    ck_assert(same.worst == 0 && same.equal == same.tokens);
+    engine_close(one);
+    engine_close(two);
+    engine_close(more_threads);
+}
+
+START_TEST(families_give_the_same_tokens) {
+    static const char *const files[] = {"config.json", "tokenizer.json", "tokenizer_config.json"};
+    char path[128], made[] = "/tmp/penstock-ranks-XXXXXX", to[3][64], from[192], real[4096];
+    snprintf(path, sizeof path, "tests/vectors/%s", families[_i].model);
+    if (!families[_i].is_widened) {
+        compare_family(path, false);
+        return;
+    }
+    ck_assert_ptr_nonnull(mkdtemp(made));
+    for (int i = 0; i < 3; i++) snprintf(to[i], sizeof to[i], "%s/%s", made, files[i]);
+    write_widened(path, to[0]);
+    for (int i = 1; i < 3; i++) {
+        snprintf(from, sizeof from, "%s/%s", path, files[i]);
+        ck_assert(realpath(from, real) && symlink(real, to[i]) == 0);
+    }
+    compare_family(made, true);
+    for (int i = 0; i < 3; i++) unlink(to[i]);
+    rmdir(made);
+}
+END_TEST
+
 /* The same bits for any number of threads, and in each run. */
 START_TEST(threads_change_nothing) {
     struct tiny_model tiny;
@@ -223,6 +306,25 @@ START_TEST(the_message_names_possible_numbers_of_ranks) {
 }
 END_TEST
 
+START_TEST(adapters_of_divided_states_are_refused) {
+    struct engine_config config = {.model = "tests/vectors/families/qwen3_5.gguf",
+                                   .ranks = 2,
+                                   .max_num_seqs = 4,
+                                   .max_num_batched_tokens = 16,
+                                   .block_size = 16,
+                                   .max_adapters = 1,
+                                   .max_adapter_rank = 8};
+    struct engine *engine;
+    struct err err = {0};
+    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
+    ck_assert_msg(strstr(err.message, "adapters of recurrent layers are not divided") != NULL, "%s",
+                  err.message);
+    config.ranks = 1;
+    ck_assert_msg(engine_open(&engine, &config, &err) == STATUS_OK, "%s", err.message);
+    engine_close(engine);
+}
+END_TEST
+
 /* Under sanitizers the tiny models are sufficient. */
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 /* ---- the real model ------------------------------------------------------------------------- */
@@ -262,9 +364,12 @@ int main(void) {
     tcase_set_timeout(tiny, 60);
     tcase_add_loop_test(tiny, tiny_models_give_the_same_tokens, 0,
                         (int)(sizeof shapes / sizeof *shapes));
+    tcase_add_loop_test(tiny, families_give_the_same_tokens, 0,
+                        (int)(sizeof families / sizeof *families));
     tcase_add_test(tiny, threads_change_nothing);
     tcase_add_test(tiny, a_warm_up_takes_the_caches_of_all_ranks);
     tcase_add_test(tiny, the_message_names_possible_numbers_of_ranks);
+    tcase_add_test(tiny, adapters_of_divided_states_are_refused);
     suite_add_tcase(suite, tiny);
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
     TCase *real = tcase_create("real");

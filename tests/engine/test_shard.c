@@ -22,7 +22,7 @@ static void add(struct weights *weights, const char *name, enum dtype type, int 
 
 static struct weights sharable(enum dtype type) {
     struct weights weights;
-    weights_init(&weights, 2);
+    weights_init(&weights, 3);
     add(&weights, "blk.0.attn_output.weight", type, 96, 60);
     add(&weights, "blk.0.ffn_down.weight", type, 96, 60);
     return weights;
@@ -89,9 +89,69 @@ START_TEST(a_rank_has_its_share_of_the_letters) {
 }
 END_TEST
 
+/* Two key heads with three value heads each. */
+static const struct model_config two_keys = {
+    .V = 100,
+    .K = 60,
+    .F = 96,
+    .L = 1,
+    .H = 2,
+    .G = 2,
+    .D = 16,
+    .C = 2 * 2 * 4 + 6 * 16,
+    .taps = 3,
+    .layer = {{.is_recurrent = true}},
+    .state = {.kind = STATE_DELTA, .Hk = 2, .Hv = 6, .dk = 4, .dv = 16}};
+
+START_TEST(a_rank_has_its_share_of_states) {
+    struct weights weights = sharable(DTYPE_F32);
+    struct err err = {0};
+    struct model_config part = shard_config(&two_keys, 2);
+    ck_assert(part.C == two_keys.C / 2 && part.state.Hk == 1 && part.state.Hv == 3);
+    ck_assert(part.state.dk == 4 && part.state.dv == 16 && part.taps == 3);
+    ck_assert_int_eq(shard_check(&two_keys, &weights, 2, NULL), STATUS_OK);
+    ck_assert_int_eq(shard_check(&two_keys, &weights, 3, &err), STATUS_USAGE);
+    ck_assert_msg(strstr(err.message, "2 key heads or groups of recurrent layers, ") &&
+                      strstr(err.message, "; possible: 1, 2"),
+                  "%s", err.message);
+    add(&weights, "blk.0.ssm_out.weight", DTYPE_Q8_0, 96, 60); /* 3 blocks of 32 */
+    ck_assert_int_eq(shard_check(&two_keys, &weights, 2, &err), STATUS_USAGE);
+    ck_assert_msg(strstr(err.message, "value heads of a recurrent layer of 96 in blocks of 32; "
+                                      "possible: 1"),
+                  "%s", err.message);
+    weights_free(&weights);
+}
+END_TEST
+
+/* A model without attention: its one head of 16 is not divided. */
+START_TEST(only_divided_heads_are_named) {
+    struct weights weights = sharable(DTYPE_F32);
+    struct err err = {0};
+    struct model_config c = two_keys;
+    c.lacks_attention = true, c.F = 0, c.H = c.G = 1;
+    ck_assert_int_eq(shard_check(&c, &weights, 2, NULL), STATUS_OK);
+    ck_assert(shard_config(&c, 2).H == 1 && shard_config(&c, 2).G == 1);
+    ck_assert_int_eq(shard_check(&c, &weights, 4, &err), STATUS_USAGE);
+    ck_assert_ptr_null(strstr(err.message, "query heads"));
+    c = six_heads;
+    c.G = 1;
+    c.latent = (struct latent_config){
+        .is_used = true, .rank = 8, .D_unrotated = 12, .D_rope = 4, .D_value = 16};
+    ck_assert_int_eq(shard_check(&c, &weights, 3, NULL), STATUS_OK);
+    ck_assert(shard_config(&c, 3).H == 2 && shard_config(&c, 3).G == 1);
+    ck_assert_int_eq(shard_check(&c, &weights, 4, &err), STATUS_USAGE);
+    ck_assert_msg(strstr(err.message, "6 query heads, attention's output") != NULL, "%s",
+                  err.message);
+    weights_free(&weights);
+}
+END_TEST
+
 /* ---- pieces --------------------------------------------------------------------------------- */
 
 enum { N = 6, K = 96, RANKS = 3 };
+
+static const struct division rows_of_one = {1, {{1, N}}}, rows_of_two = {1, {{2, N / 2}}},
+                             columns = {1, {{1, K}}};
 
 static uint8_t *matrix_of(enum dtype type, size_t *bytes) {
     *bytes = N * dtype_bytes(type, K);
@@ -105,7 +165,8 @@ START_TEST(pieces_of_outputs_are_rows_in_place) {
     uint8_t *rows = matrix_of(DTYPE_Q8_0, &bytes);
     for (int rank = 0; rank < RANKS; rank++) {
         struct piece piece;
-        piece_cut(&piece, (struct shard){rank, RANKS}, SPLIT_OUTPUTS, 1, DTYPE_Q8_0, N, K, rows);
+        piece_cut(&piece, (struct shard){rank, RANKS}, SPLIT_OUTPUTS, &rows_of_one, DTYPE_Q8_0, N,
+                  K, rows);
         ck_assert(piece.N == 2 && piece.K == K && !piece.copy);
         ck_assert_ptr_eq(piece.rows, rows + bytes / RANKS * (size_t)rank);
         piece_free(&piece);
@@ -120,7 +181,8 @@ START_TEST(pieces_of_experts_are_rows_of_each) {
     uint8_t *rows = matrix_of(DTYPE_Q8_0, &bytes);
     for (int rank = 0; rank < RANKS; rank++) {
         struct piece piece;
-        piece_cut(&piece, (struct shard){rank, RANKS}, SPLIT_OUTPUTS, 2, DTYPE_Q8_0, N, K, rows);
+        piece_cut(&piece, (struct shard){rank, RANKS}, SPLIT_OUTPUTS, &rows_of_two, DTYPE_Q8_0, N,
+                  K, rows);
         ck_assert(piece.N == 2 && piece.K == K && piece.bytes == 2 * row);
         for (size_t e = 0; e < 2; e++)
             ck_assert_int_eq(memcmp((const uint8_t *)piece.rows + e * row,
@@ -139,7 +201,8 @@ START_TEST(pieces_of_inputs_together_are_the_matrix) {
         uint8_t *rows = matrix_of(types[t], &bytes), *joined = mem_alloc(bytes);
         for (int rank = 0; rank < RANKS; rank++) {
             struct piece piece;
-            piece_cut(&piece, (struct shard){rank, RANKS}, SPLIT_INPUTS, 1, types[t], N, K, rows);
+            piece_cut(&piece, (struct shard){rank, RANKS}, SPLIT_INPUTS, &columns, types[t], N, K,
+                      rows);
             ck_assert(piece.N == N && piece.K == K / RANKS && piece.bytes == bytes / RANKS);
             for (size_t n = 0; n < N; n++)
                 memcpy(joined + n * row + (size_t)rank * part,
@@ -152,16 +215,75 @@ START_TEST(pieces_of_inputs_together_are_the_matrix) {
 }
 END_TEST
 
+/* Writes the numbers of the shard's part of a vector 0, 1, 2 .. to `out`. */
+static void cut_numbers(float *out, const struct model_config *m, enum role role, int size,
+                        struct shard shard) {
+    float all[512];
+    struct piece piece;
+    const struct division d = shard_division(m, role, size);
+    ck_assert_int_le(size, 512);
+    for (int i = 0; i < size; i++) all[i] = (float)i;
+    piece_cut(&piece, shard, SPLIT_OUTPUTS, &d, DTYPE_F32, size, 1, all);
+    ck_assert_int_eq(piece.N * shard.ranks, size);
+    memcpy(out, piece.rows, (size_t)piece.N * sizeof *out);
+    piece_free(&piece);
+}
+
+/* Value head h of a file that tiles them reads key head h % 2, of others h / 3. */
+START_TEST(value_heads_follow_their_key_head) {
+    static const int first[2][2][3] = {{{0, 1, 2}, {3, 4, 5}}, {{0, 2, 4}, {1, 3, 5}}};
+    for (int tiles = 0; tiles < 2; tiles++)
+        for (int rank = 0; rank < 2; rank++) {
+            struct model_config m = two_keys;
+            float heads[6], channels[112];
+            m.state.tiles = tiles;
+            cut_numbers(heads, &m, ROLE_STATE_DECAY, 6, (struct shard){rank, 2});
+            cut_numbers(channels, &m, ROLE_DELTA_QKV, m.C, (struct shard){rank, 2});
+            ck_assert(channels[0] == (float)(4 * rank) && channels[4] == (float)(8 + 4 * rank));
+            for (int h = 0; h < 3; h++) {
+                const int head = first[tiles][rank][h];
+                ck_assert(heads[h] == (float)head);
+                for (int i = 0; i < 16; i++)
+                    ck_assert(channels[8 + 16 * h + i] == (float)(16 + 16 * head + i));
+            }
+        }
+}
+END_TEST
+
+/* Taps are [taps][C], and the columns of an output product follow the value heads. */
+START_TEST(taps_and_inputs_follow_the_channels) {
+    struct model_config m = two_keys;
+    float taps[168], matrix[2 * 96];
+    struct piece piece;
+    m.state.tiles = true;
+    cut_numbers(taps, &m, ROLE_STATE_CONV, 3 * m.C, (struct shard){1, 2});
+    for (int t = 0; t < 3; t++) {
+        ck_assert(taps[56 * t] == (float)(m.C * t + 4));
+        ck_assert(taps[56 * t + 8 + 16] == (float)(m.C * t + 16 + 16 * 3));
+    }
+    for (int i = 0; i < 2 * 96; i++) matrix[i] = (float)i;
+    const struct division d = shard_division(&m, ROLE_STATE_OUT, 96);
+    piece_cut(&piece, (struct shard){1, 2}, SPLIT_INPUTS, &d, DTYPE_F32, 2, 96, matrix);
+    const float *rows = piece.rows;
+    ck_assert(piece.K == 48 && rows[0] == 16 && rows[16] == 48 && rows[47] == 95);
+    ck_assert(rows[48] == 96 + 16 && rows[95] == 96 + 95);
+    piece_free(&piece);
+    ck_assert_int_eq(role_split(&m, ROLE_STATE_NORM), SPLIT_NONE);
+    m.state.kind = STATE_SPACE;
+    ck_assert_int_eq(role_split(&m, ROLE_STATE_NORM), SPLIT_OUTPUTS);
+}
+END_TEST
+
 START_TEST(weights_that_are_not_divided_stay_whole) {
     static const enum split splits[] = {SPLIT_NONE, SPLIT_FIRST};
     size_t bytes;
     uint8_t *rows = matrix_of(DTYPE_F32, &bytes);
     struct piece piece;
     for (size_t i = 0; i < 2; i++) {
-        piece_cut(&piece, (struct shard){1, RANKS}, splits[i], 1, DTYPE_F32, N, K, rows);
+        piece_cut(&piece, (struct shard){1, RANKS}, splits[i], &columns, DTYPE_F32, N, K, rows);
         ck_assert(piece.N == N && piece.K == K && piece.rows == rows && !piece.copy);
     }
-    piece_cut(&piece, (struct shard){0, 1}, SPLIT_INPUTS, 1, DTYPE_F32, N, K, rows);
+    piece_cut(&piece, (struct shard){0, 1}, SPLIT_INPUTS, &columns, DTYPE_F32, N, K, rows);
     ck_assert(piece.N == N && piece.K == K && piece.rows == rows && !piece.copy);
     free(rows);
 }
@@ -317,9 +439,13 @@ int main(void) {
         blocks_are_not_cut,
         experts_are_not_cut_below_a_tile,
         a_rank_has_its_share_of_the_letters,
+        a_rank_has_its_share_of_states,
+        only_divided_heads_are_named,
         pieces_of_outputs_are_rows_in_place,
         pieces_of_experts_are_rows_of_each,
         pieces_of_inputs_together_are_the_matrix,
+        value_heads_follow_their_key_head,
+        taps_and_inputs_follow_the_channels,
         weights_that_are_not_divided_stay_whole,
         roles_have_names_and_lengths,
         norms_have_the_names_of_their_family,

@@ -11,12 +11,12 @@ struct engine *runner_open(const char *model, bool float32, const char *cpu_path
     return runner_open_kv(model, float32, cpu_path, threads, KV_DTYPE_AUTO);
 }
 
-static struct engine *open_with(struct engine_config *config) {
+struct engine *runner_open_config(struct engine_config *config) {
     struct engine *engine;
     struct err err;
     config->max_num_seqs = config->max_num_batched_tokens = MOST_ROWS;
     config->block_size = 16;
-    config->max_model_len = 2048;
+    if (config->max_model_len == 0) config->max_model_len = 2048;
     config->kv_memory = 256 << 20;
     if (engine_open(&engine, config, &err)) {
         fprintf(stderr, "%s: %s\n", config->model, err.message);
@@ -27,20 +27,22 @@ static struct engine *open_with(struct engine_config *config) {
 
 struct engine *runner_open_kv(const char *model, bool float32, const char *cpu_path, int threads,
                               enum kv_dtype kv_dtype) {
-    return open_with(&(struct engine_config){.model = model,
-                                             .threads = threads,
-                                             .dtype = float32 ? COMPUTE_FLOAT32 : COMPUTE_AUTO,
-                                             .cpu_path = cpu_path,
-                                             .kv_dtype = kv_dtype});
+    return runner_open_config(
+        &(struct engine_config){.model = model,
+                                .threads = threads,
+                                .dtype = float32 ? COMPUTE_FLOAT32 : COMPUTE_AUTO,
+                                .cpu_path = cpu_path,
+                                .kv_dtype = kv_dtype});
 }
 
 struct engine *runner_open_ranks(const char *model, bool float32, int threads,
                                  enum kv_dtype kv_dtype, int ranks) {
-    return open_with(&(struct engine_config){.model = model,
-                                             .threads = threads,
-                                             .ranks = ranks,
-                                             .dtype = float32 ? COMPUTE_FLOAT32 : COMPUTE_AUTO,
-                                             .kv_dtype = kv_dtype});
+    return runner_open_config(
+        &(struct engine_config){.model = model,
+                                .threads = threads,
+                                .ranks = ranks,
+                                .dtype = float32 ? COMPUTE_FLOAT32 : COMPUTE_AUTO,
+                                .kv_dtype = kv_dtype});
 }
 
 /* Submits rows first..first + n - 1 of a sequence; all want logits, or their hidden vectors. */

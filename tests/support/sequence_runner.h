@@ -14,6 +14,10 @@ struct engine *runner_open_kv(const char *model, bool float32, const char *cpu_p
 struct engine *runner_open_ranks(const char *model, bool float32, int threads,
                                  enum kv_dtype kv_dtype, int ranks);
 
+/* Does the same with a model, settings, and the length of a sequence (0: 2048) from `config`, whose
+ * other sizes it sets. */
+struct engine *runner_open_config(struct engine_config *config);
+
 /* Computes the logits of tokens[first..first + n) at positions first.. of a sequence whose earlier
  * tokens are in the cache (in blocks 0, 1, ...). Returns [n][V], owned by the engine and valid
  * until the next call. n is at most 64. */

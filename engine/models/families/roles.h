@@ -9,6 +9,9 @@
  *   experts             the same for each: a part of its width; routers are on every rank
  *   biases of o, down   only on rank 0, because they are added once
  *   norms               on every rank
+ *   recurrent layers    channels of a short convolution; key heads of a delta rule, or groups of a
+ *                       state space, with their value heads; their gains, decays and taps
+ *   latent attention    query heads; the latent vectors of keys and values are on every rank
  *   embeddings, head    only on rank 0
  * So o and down give each rank a part of a sum over the whole width, and the ranks add these parts.
  */
@@ -228,6 +231,10 @@ struct role_info {
 };
 
 const struct role_info *role_info(enum role role);
+
+/* Returns the division of a model's tensor: the one of the table, except that all value heads of a
+ * delta rule have the same gains. */
+enum split role_split(const struct model_config *config, enum role role);
 
 static inline bool role_is_of_layer(enum role role) {
     return role >= ROLE_ATTN_NORM;

@@ -71,11 +71,6 @@ static void *turned_rows(const struct source *source, size_t bytes) {
     return rows;
 }
 
-/* Returns the number of row blocks that a shard cuts separately: one per expert. */
-static int blocks_of(const struct loader *l, enum role role) {
-    return role_info(role)->of_experts ? l->model->config.experts.E : 1;
-}
-
 /* Loads some rows of a tensor, or a shard's part of them. Random tensors are cut in the same way,
  * so all ranks together have the rows of one random tensor. */
 static enum status load_piece(const struct loader *l, enum role role, const struct source *source,
@@ -91,8 +86,11 @@ static enum status load_piece(const struct loader *l, enum role role, const stru
     struct piece piece;
     assert(source->first >= 0 && source->first + source->N <= weight->dim[1] && !(made && turned));
     rows = turned ? turned : rows + (size_t)source->first * row_bytes;
-    piece_cut(&piece, l->model->shard, role_info(role)->split, blocks_of(l, role), weight->type,
-              source->N, source->K, rows);
+    const struct model_config *m = &l->model->config;
+    const enum split split = role_split(m, role);
+    const struct division division =
+        shard_division(m, role, split == SPLIT_INPUTS ? source->K : source->N);
+    piece_cut(&piece, l->model->shard, split, &division, weight->type, source->N, source->K, rows);
     enum status status = make_matrix(l, role, weight, piece.N, piece.K, piece.rows, out);
     piece_free(&piece);
     mem_large_free(made, weight->bytes);
@@ -109,7 +107,7 @@ static enum status load_matrix(const struct loader *l, enum role role, const str
     if (l->settings->dummy) own.weight = &random;
     const struct weight *weight = source->weight;
     struct backend *b = l->model->backend;
-    enum split split = role_info(role)->split;
+    enum split split = role_split(&l->model->config, role);
     bool is_cut = l->model->shard.ranks > 1 && (split == SPLIT_OUTPUTS || split == SPLIT_INPUTS);
     bool in_pieces =
         weight->packed || (l->settings->dummy && quantization_is_blocks(l->settings->quantization));
@@ -161,7 +159,8 @@ static enum status load_vector(const struct loader *l, enum role role, const str
     for (int i = 0; weight->adds_one && i < all; i++) values[i] += 1;
     for (int i = 0; weight->is_log && i < all; i++) values[i] = -expf(values[i]);
     struct piece piece;
-    piece_cut(&piece, model->shard, role_info(role)->split, blocks_of(l, role), DTYPE_F32,
+    const struct division division = shard_division(&model->config, role, source->N);
+    piece_cut(&piece, model->shard, role_split(&model->config, role), &division, DTYPE_F32,
               source->N, 1, values + source->first);
     enum status status = load_floats(model, piece.rows, piece.N, out, l->err);
     if (!status) model->weight_bytes += piece.N * (int64_t)sizeof **out;
