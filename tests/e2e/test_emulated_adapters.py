@@ -1,4 +1,5 @@
-"""Adapters on the emulated GPU over HTTP: PEFT's tokens in float32, the same bytes beside others and after loads and unloads."""
+"""Adapters on the emulated GPU over HTTP: PEFT's tokens in float32, the same bytes beside others, with drafts, and after loads and
+unloads."""
 import concurrent.futures
 import shutil
 
@@ -59,6 +60,31 @@ def test_neighbours_do_not_change_bytes(flags):
         assert [ask(plain, *one) for one in asked if one[0] == "smol"] == bases
     finally:
         plain.stop()
+
+
+DRAFTS = ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 4}', "--always-speculate")
+
+
+@pytest.mark.parametrize("flags", [("--dtype", "float32"), ("--dtype", "bfloat16"), ("--dtype", "float16", "--enforce-eager")],
+                         ids=["float32", "bfloat16", "eager"])
+def test_drafts_do_not_change_bytes(flags):
+    """Prompt lookup drafts for rows of two adapters and of the base model in one step. Some drafts hold, and some do not."""
+    loras = ("--lora", f"eight={ADAPTERS['eight']}", "--lora", f"one={ADAPTERS['one']}")
+    asked = [(model, prompt, 30) for model in ("eight", "one", "smol") for prompt in ([7, 8, 9] * 6, [i % 5 for i in range(30)])]
+    plain = serve(*flags, *loras)
+    try:
+        without = [ask(plain, *one) for one in asked]
+    finally:
+        plain.stop()
+    guessing = serve(*flags, *DRAFTS, *loras)
+    try:
+        assert [ask(guessing, *one) for one in asked] == without
+        with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
+            assert list(pool.map(lambda one: ask(guessing, *one), asked)) == without
+        drafts = guessing.metric("vllm:spec_decode_num_draft_tokens_total")
+        assert 0 < guessing.metric("vllm:spec_decode_num_accepted_tokens_total") < drafts
+    finally:
+        guessing.stop()
 
 
 def test_adapters_are_loaded_and_unloaded_beside_others(runtime):
