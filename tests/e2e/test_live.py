@@ -1,15 +1,26 @@
 """/penstock/live under load: its counts are those of /metrics, and it says nothing about texts."""
+import contextlib
 import json
+import os
 import pathlib
 import re
 import time
 
+import httpx
 import pytest
 
 from streams import SECRET, load, until
+from test_abuse import connect, read_all, request_bytes
 
 GAUGES = {"running": "vllm:num_requests_running", "waiting": "vllm:num_requests_waiting", "swapped": "vllm:num_requests_swapped"}
 BLOCKS = {state: f'penstock_kv_blocks{{state="{state}"}}' for state in ("total", "used", "cached")}
+
+
+EVENTS = {"Accept": "text/event-stream"}
+
+
+def server_memory(http):
+    return float(re.search(r"^process_resident_memory_bytes (\S+)$", http.get("/metrics").text, re.M)[1])
 
 
 def snapshot(server, **headers):
@@ -47,7 +58,7 @@ def test_counts_are_those_of_the_metrics(busy):
 
 
 def test_a_stream_shows_progress_and_no_text(busy):
-    with load(busy, 2) as ids, busy.http.stream("GET", "/penstock/live", headers={"Accept": "text/event-stream"}) as answer:
+    with load(busy, 2) as ids, busy.http.stream("GET", "/penstock/live", headers=EVENTS) as answer:
         assert answer.headers["content-type"] == "text/event-stream"
         seen, text = [], ""
         for line in answer.iter_lines():
@@ -65,6 +76,52 @@ def test_a_stream_shows_progress_and_no_text(busy):
     assert all(one["output"] > before[one["id"]] for one in last["sequences"] if one["id"] in before)
 
 
+def watch(server):
+    """A connection that asks for snapshots and has a small buffer for them."""
+    client = connect(server, receive_buffer=4096)
+    client.sendall(b"GET /penstock/live HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
+    return client
+
+
+def logged(server, status):
+    """How many watchers have ended with this status."""
+    text = os.pread(server.log.fileno(), 1 << 20, 0).decode(errors="replace")
+    return len(re.findall(rf"path=/penstock/live status={status} ", text))
+
+
+def test_watchers_that_do_not_read_are_cut_off(start):
+    """A snapshot lists 256 sequences, 40 KB, and a stream may leave 1 MiB unread. A watcher that reads misses nothing meanwhile."""
+    server = start("--max-num-seqs", "1", "--kv-cache-memory", "32MiB")
+    body = {"prompt": SECRET, "max_tokens": 900, "ignore_eos": True, "stream": True}
+    with contextlib.ExitStack() as clients:
+        for _ in range(300):  # some end during the test
+            clients.enter_context(connect(server)).sendall(request_bytes(body))
+        until(lambda: len(snapshot(server)["sequences"]) == 256)
+        before = server_memory(server.http)
+        idle = [clients.enter_context(watch(server)) for _ in range(15)]
+        reader = clients.enter_context(server.http.stream("GET", "/penstock/live", headers=EVENTS))
+        began, seen, most = time.monotonic(), 0, before
+        with httpx.Client(base_url=server.url, timeout=60) as other:
+            refused = other.get("/penstock/live")
+            assert refused.status_code == 503 and "16 clients watch" in refused.json()["error"]["message"]
+            for line in reader.iter_lines():
+                if not line.startswith("data: "):
+                    continue
+                seen += 1
+                assert len(json.loads(line[6:])["sequences"]) == 256
+                most = max(most, server_memory(other))
+                if logged(server, 499) == 15:
+                    break
+                assert time.monotonic() - began < 120
+            assert other.get("/penstock/live").status_code == 200
+        assert seen >= time.monotonic() - began  # twice a second, but a busy machine may be late
+        assert most - before < (32 << 20) + 15 * (3 << 20)  # of the KV cache, and of each watcher
+        for one in idle:
+            text = read_all(one)
+            assert text.startswith(b"HTTP/1.1 200 ") and text.count(b"data: ") > 0 and not text.endswith(b"\r\n0\r\n\r\n")
+    server.wait_until_idle()
+
+
 def switches(server):
     """How often the threads of the server have gone to sleep."""
     tasks = pathlib.Path(f"/proc/{server.process.pid}/task").iterdir()
@@ -73,7 +130,7 @@ def switches(server):
 
 def test_nothing_runs_without_a_watcher(start):
     server = start()
-    with server.http.stream("GET", "/penstock/live", headers={"Accept": "text/event-stream"}) as answer:
+    with server.http.stream("GET", "/penstock/live", headers=EVENTS) as answer:
         lines, before = answer.iter_lines(), switches(server)
         for _ in range(4):
             assert next(line for line in lines if line).startswith("data: ")
