@@ -306,7 +306,7 @@ for stage in ${*:-tidy release asan tsan chaos schemas packages browser e2e}; do
     ranks) say "ranks: ranks in several processes and on two hosts (network namespaces: needs root), with more requests and ${RANK_KILLS:-200} kills" ;;
     schemas_soak) say "schemas_soak: 100,000 random schemas of other seeds" ;;
     openapi_soak) say "openapi_soak: ${OPENAPI_EXAMPLES:-2000} random requests to each path of /openapi.json" ;;
-    packages_soak) say "packages_soak: lintian, both packages in a bare Debian, the wheel, the images, two releases, alerts by faults" ;;
+    packages_soak) say "packages_soak: lintian, both packages in a bare Debian, their units under systemd, the wheel, the images, two releases, alerts by faults" ;;
     restarts) say "restarts: ${SOAK_MINUTES:-30} minutes of clients behind a proxy while a server is restarted" ;;
     conversations) say "conversations: 41 behind vllm-router return to the blocks of their beginning" ;;
     kills) say "kills: servers with promises and with a prefix store are killed ${PENSTOCK_KILLS:-200} times" ;;
