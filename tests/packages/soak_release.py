@@ -9,8 +9,6 @@ import tarfile
 import pytest
 from conftest import ROOT, run
 
-VENV = ROOT / "build/release/venv/bin"
-
 
 def release_of(clone, **environment):
     run("git", "clone", "-q", ROOT, clone)
@@ -45,7 +43,7 @@ def test_the_tarball_has_all_files_of_the_commit(release):
 
 def test_spdx_tools_accept_the_document_and_it_names_every_library(release):
     document = release / "penstock-0.1.0.spdx.json"
-    run(VENV / "pyspdxtools", "-i", document, "-o", release.parent / "again.spdx")
+    run(release.parent / "release/venv/bin/pyspdxtools", "-i", document, "-o", release.parent / "again.spdx")
     tags = (release.parent / "again.spdx").read_text()
     by_package = {package: way for way, package in re.findall(r"^Relationship: SPDXRef-penstock (\w+) SPDXRef-(\S+)$", tags, re.M)}
     depends = run("dpkg-deb", "-f", next(release.glob("*.deb")), "Depends", "Recommends")
