@@ -41,6 +41,15 @@ int decisions_best(const double *probability, int n);
 /* Returns the expected level, from 0 to n - 1. */
 double decisions_score(const double *probability, int n);
 
+/* ---- empty texts ---------------------------------------------------------------------------- */
+
+/* Is the value a text or a list without anything in it? Its error says so; a value of another type
+ * gets the error that names the right types. */
+static inline bool is_empty(const struct json *value) {
+    if (json_is(value, JSON_STRING)) return json_length(value) == 0;
+    return json_is(value, JSON_ARRAY) && json_count(value) == 0;
+}
+
 /* ---- pairs.c -------------------------------------------------------------------------------- */
 
 struct text_pair {
@@ -69,6 +78,11 @@ double *pairs_scores(const struct api_answer *answer, const struct api_choice *c
 /* Returns the string of a query or document: the value, or `text` of an object or of the only part
  * in its `content`; otherwise NULL. */
 const struct json *pairs_value(const struct json *value);
+
+/* Says that a query or document must be a text, or that it must not be empty. `forms` names the
+ * forms that are right. Returns STATUS_INVALID_REQUEST. */
+enum status pairs_refuse(const struct json *value, const char *name, const char *forms,
+                         struct err *err);
 
 /* Returns its text, which points into the value; data NULL: the text is empty or missing. */
 struct span pairs_text(const struct json *value);

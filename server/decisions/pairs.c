@@ -304,6 +304,14 @@ const struct json *pairs_value(const struct json *value) {
     return json_is(value, JSON_STRING) ? value : NULL;
 }
 
+enum status pairs_refuse(const struct json *value, const char *name, const char *forms,
+                         struct err *err) {
+    const struct json *text = pairs_value(value);
+    assert(!text || json_length(text) == 0);
+    if (text) return err_set(err, STATUS_INVALID_REQUEST, name, "'%s' must not be empty.", name);
+    return err_set(err, STATUS_INVALID_REQUEST, name, "'%s' must be %s.", name, forms);
+}
+
 struct span pairs_text(const struct json *value) {
     const struct json *text = pairs_value(value);
     bool is_text = text && json_length(text) > 0;

@@ -70,6 +70,8 @@ static enum status add_instructions(struct decision_reader *r) {
         buf_add(&r->text, json_text(text), json_length(text));
     }
     if (r->text.length > start) return STATUS_OK;
+    if (json_is(value, JSON_STRING) || json_is(value, JSON_ARRAY))
+        return wrong(r, "instructions", "must not be empty");
     return wrong(r, "instructions", "must be a text, or a list of texts");
 }
 
@@ -85,7 +87,8 @@ static enum status add_option(struct decision_reader *r, struct question *questi
     snprintf(place, sizeof place, "%s[%d].", list, question->n);
     if (refuse_unknown(r, option, place, known)) return r->err->status;
     place[strlen(place) - 1] = 0;
-    if (!is_bool && (!json_is(value, JSON_STRING) || json_length(value) == 0))
+    if (is_empty(value)) return wrong(r, place, "must not have an empty value or label");
+    if (!is_bool && !json_is(value, JSON_STRING))
         return wrong(r, place, "must have a text as its value or label");
     if (description && !json_is(description, JSON_STRING) && !json_is(description, JSON_NULL))
         return wrong(r, place, "must have a text as its description");
@@ -267,10 +270,11 @@ static enum status translate(struct buf *out, struct buf *names, const struct js
     if (refuse_unknown_fields(body, err) || fields_check(&decision_fields, body, err))
         return err->status;
     const struct json *input = fields_member(&decision_fields, body, "input");
-    if (!input || (json_is(input, JSON_STRING) && json_length(input) == 0) ||
-        (json_is(input, JSON_ARRAY) && json_count(input) == 0))
+    if (!input)
         return err_set(err, STATUS_INVALID_REQUEST, "input",
                        "'input' must be a text or items, with 'questions' about it.");
+    if (is_empty(input))
+        return err_set(err, STATUS_INVALID_REQUEST, "input", "'input' must not be empty.");
     buf_puts(out, "{\"max_tokens\":1");
     struct buf copied = {0};
     fields_copy(&decision_fields, body, &copied);

@@ -39,9 +39,9 @@ static enum status check_body(const struct json *body, struct err *err) {
     if (fields_check(&rerank_fields, body, err) ||
         api_refuse_unserved(body, UNSERVED_IN_SCORES, err))
         return err->status;
-    if (!pairs_text(fields_member(&rerank_fields, body, "query")).data)
-        return err_set(err, STATUS_INVALID_REQUEST, "query",
-                       "'query' must be a text, beside a list of 'documents'.");
+    const struct json *query = fields_member(&rerank_fields, body, "query");
+    if (!pairs_text(query).data)
+        return pairs_refuse(query, "query", "a text, beside a list of 'documents'", err);
     for (int i = 0; i < rerank_fields.n_fields; i++) {
         const char *name = rerank_fields.fields[i].name;
         if (api_holds_nul(fields_member(&rerank_fields, body, name)))
@@ -51,11 +51,10 @@ static enum status check_body(const struct json *body, struct err *err) {
     return STATUS_OK;
 }
 
-static enum status refuse_document(int i, struct err *err) {
+static enum status refuse_document(const struct json *document, int i, struct err *err) {
     char name[32];
     snprintf(name, sizeof name, "documents[%d]", i);
-    return err_set(err, STATUS_INVALID_REQUEST, name,
-                   "'%s' must be a text, or an object with 'text'.", name);
+    return pairs_refuse(document, name, "a text, or an object with 'text'", err);
 }
 
 /* Keeps the JSON of a document's text for the answer. Returns NULL if memory is short. */
@@ -80,7 +79,7 @@ static enum status read_documents(struct api_request *request, const struct json
     for (int i = 0; i < n; i++, document = document->next) {
         assert(document);
         pairs[i] = (struct text_pair){query, pairs_text(document)};
-        if (!pairs[i].document.data) return refuse_document(i, err);
+        if (!pairs[i].document.data) return refuse_document(document, i, err);
         ranking->document[i] = keep_document(request, document);
         if (!ranking->document[i])
             return err_set(err, STATUS_UNAVAILABLE, NULL, "Not enough memory for the documents.");

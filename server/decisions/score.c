@@ -55,11 +55,10 @@ static enum status store_side(const struct texts *side, struct text_pair *pairs,
         json_is(side->value, JSON_ARRAY) ? json_first(side->value) : side->value;
     for (int i = 0; i < n; i++) {
         const struct span text = pairs_text(value);
-        if (!text.data || api_holds_nul(value))
+        if (!text.data) return pairs_refuse(value, side->name, "a text or a list of texts", err);
+        if (api_holds_nul(value))
             return err_set(err, STATUS_INVALID_REQUEST, side->name,
-                           "'%s' must be a text or a list of texts, without empty ones and the "
-                           "character \\u0000.",
-                           side->name);
+                           "'%s' must not hold the character \\u0000.", side->name);
         if (is_query)
             pairs[i].query = text;
         else

@@ -37,9 +37,13 @@ static enum status wrong(struct asking *asking, const char *member, const char *
     return err_set(asking->err, STATUS_INVALID_REQUEST, where, "'%s' %s.", where, message);
 }
 
+/* Lists and objects are written as JSON, so an empty one is a text. */
+static bool is_empty_text(const struct json *value) {
+    return json_is(value, JSON_STRING) && is_empty(value);
+}
+
 static bool is_content(const struct json *value) {
-    if (json_is(value, JSON_STRING)) return json_length(value) > 0;
-    return json_is(value, JSON_OBJECT) || json_is(value, JSON_ARRAY);
+    return json_is(value, JSON_STRING) || json_is(value, JSON_OBJECT) || json_is(value, JSON_ARRAY);
 }
 
 /* Appends the text of a value: a string's own, or its JSON. */
@@ -90,6 +94,7 @@ static enum status write_instructions(struct asking *asking, enum question_kind 
     struct buf text = {0};
     const struct json *instructions = json_member(asking->asked, "instructions");
     enum status status = STATUS_OK;
+    if (is_empty_text(instructions)) return wrong(asking, ".instructions", "must not be empty");
     if (!is_content(instructions))
         return wrong(asking, ".instructions", "must be a text, an object or a list");
     add_content(&text, instructions);
@@ -129,6 +134,8 @@ static enum status write_levels(struct asking *asking, const struct json *criter
         return wrong(asking, ".criteria", "must be a list of 2 to 10 levels");
     buf_puts(asking->out, ",\"levels\":[");
     json_each(level, criteria) {
+        if (is_empty_text(level))
+            return wrong(asking, ".criteria", "must not have empty texts as its levels");
         if (!is_content(level))
             return wrong(asking, ".criteria", "must have texts, objects or lists as its levels");
         buf_printf(asking->out, "%s{\"label\":", comma);
@@ -212,9 +219,11 @@ static enum status translate(struct buf *out, struct buf *names, const struct js
     if (fields_check(&systemone_fields, body, err) || refuse_unserved(body, err))
         return err->status;
     const struct json *state = fields_member(&systemone_fields, body, "state");
-    if (!state || (json_is(state, JSON_STRING) && json_length(state) == 0))
+    if (!state)
         return err_set(err, STATUS_INVALID_REQUEST, "state",
                        "'state' must be a text or a JSON value, with 'questions' about it.");
+    if (is_empty_text(state))
+        return err_set(err, STATUS_INVALID_REQUEST, "state", "'state' must not be empty.");
     api_name_add(names, "input", "state");
     api_name_add(names, "messages", "state");
     buf_puts(out, "{\"input\":");

@@ -219,6 +219,56 @@ START_TEST(a_question_without_labels_of_one_token_is_refused) {
 }
 END_TEST
 
+#define DECIDE(input, question) "{\"input\":" input ",\"questions\":[" question "]}"
+#define NAMED(state, question) "{\"state\":" state ",\"questions\":{\"q\":" question "}}"
+#define ASKED(instructions) "{\"type\":\"predicate\",\"instructions\":" instructions "}"
+#define NOUL(instructions) "{\"type\":\"noul\",\"instructions\":" instructions "}"
+#define OPTIONS(first)                                                                             \
+    "{\"type\":\"choice\",\"instructions\":\"a\",\"choices\":[{\"value\":" first                   \
+    "},{\"value\":\"x\"}]}"
+#define NAMED_LEVELS(first)                                                                        \
+    "{\"type\":\"score\",\"instructions\":\"a\",\"criteria\":[" first ",\"x\"]}"
+
+/* Each field with an empty text, and with a value of a wrong type. */
+static const struct {
+    const struct api *api;
+    const char *param, *empty, *wrong;
+} texts[] = {
+    {&api_decisions, "input", DECIDE("\"\"", ASKED("\"a\"")), DECIDE("null", ASKED("\"a\""))},
+    {&api_decisions, "input", DECIDE("[]", ASKED("\"a\"")), DECIDE("null", ASKED("\"a\""))},
+    {&api_decisions, "questions[0].instructions", DECIDE("\"i\"", ASKED("\"\"")),
+     DECIDE("\"i\"", ASKED("5"))},
+    {&api_decisions, "questions[0].instructions", DECIDE("\"i\"", ASKED("[]")),
+     DECIDE("\"i\"", "{\"type\":\"predicate\"}")},
+    {&api_decisions, "questions[0].instructions",
+     DECIDE("\"i\"", ASKED("[{\"type\":\"input_text\",\"text\":\"\"}]")),
+     DECIDE("\"i\"", ASKED("[\"a\"]"))},
+    {&api_decisions, "questions[0].choices[0]", DECIDE("\"i\"", OPTIONS("\"\"")),
+     DECIDE("\"i\"", OPTIONS("5"))},
+    {&api_systemone, "state", NAMED("\"\"", NOUL("\"a\"")), NAMED("null", NOUL("\"a\""))},
+    {&api_systemone, "questions.q.instructions", NAMED("\"s\"", NOUL("\"\"")),
+     NAMED("\"s\"", NOUL("5"))},
+    {&api_systemone, "questions.q.criteria", NAMED("\"s\"", NAMED_LEVELS("\"\"")),
+     NAMED("\"s\"", NAMED_LEVELS("5"))},
+    {&api_rerank, "query", "{\"query\":\"\",\"documents\":[\"a\"]}",
+     "{\"query\":5,\"documents\":[\"a\"]}"},
+    {&api_rerank, "documents[1]", "{\"query\":\"q\",\"documents\":[\"a\",{\"text\":\"\"}]}",
+     "{\"query\":\"q\",\"documents\":[\"a\",5]}"},
+    {&api_score, "text_2", "{\"text_1\":\"a\",\"text_2\":\"\"}", "{\"text_1\":\"a\",\"text_2\":5}"},
+};
+
+START_TEST(an_empty_text_is_called_empty_and_no_other_value_is) {
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct err err = {0};
+        expect_refused(texts[i].api, texts[i].empty, texts[i].param, "empty");
+        ck_assert(request_read(&request, texts[i].api, texts[i].wrong, strlen(texts[i].wrong),
+                               &limits, &err));
+        ck_assert_msg(strstr(err.param, texts[i].param) == err.param, "%s", err.param);
+        ck_assert_msg(!strstr(err.message, "empty"), "%s: %s", texts[i].wrong, err.message);
+    }
+}
+END_TEST
+
 START_TEST(a_bad_body_is_answered_with_its_place) {
     struct err err = {0};
     err_set(&err, STATUS_INVALID_REQUEST, "questions.7.criteria[2]", "'x' is wrong.");
@@ -242,6 +292,7 @@ int main(void) {
         embeddings_of_pairs_are_compared,
         the_task_has_a_role_that_the_template_shows,
         a_question_without_labels_of_one_token_is_refused,
+        an_empty_text_is_called_empty_and_no_other_value_is,
         a_bad_body_is_answered_with_its_place,
     };
     Suite *suite = suite_create("server/decisions");
