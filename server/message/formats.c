@@ -110,7 +110,7 @@ static const struct tool_format tool_formats[] = {
                 .between = "<|message_model|>",
                 .arguments_key = "args",
                 .is_alternative = true}}},
-    {"muse_glimmer",
+    {"muse_glimmer muse musespark1x",
      {"<atem:invoke", NULL},
      .parts = &muse_parts,
      .forms = {{.call = " to=%n<|message|>" ATEM_CALL, .between = "<|eom|><|start|>assistant"}}},
@@ -182,7 +182,7 @@ static const struct tool_format tool_formats[] = {
      .prefix = "all\n",
      .forms = {{.call = "%n\n%a", .between = ">>>", .at_start = true},
                {.call = ">>>%n\n%a", .between = ""}}},
-    {"qwen3_coder qwen3_xml mimo step3p5",
+    {"qwen3_coder qwen3_xml mimo step3p5 step5",
      {"<function=", NULL},
      .forms = {{.call = "<tool_call>\n<function=%n>\n%x/function>\n</tool_call>", .between = "\n"},
                {.call = "<function=%n>\n%x/function>", .between = "\n"}}},
@@ -272,7 +272,7 @@ static const struct tool_format tool_formats[] = {
      .forms = {{"<tool_calls>" OPTIONAL_BREAK "[" OPTIONAL_BREAK, "%j",
                 "," OPTIONAL_BLANK OPTIONAL_BREAK, OPTIONAL_BREAK "]</tool_calls>",
                 .arguments_key = "arguments"}}},
-    {"hermes granite4 ernie45", /* Hermes, Qwen 2.5 and 3, SmolLM3, Granite 4, ERNIE 4.5 */
+    {"hermes granite4 ernie45 qwen3_json", /* Qwen 2.5 and 3, SmolLM3, ERNIE 4.5 */
      {"<tool_call>", NULL},
      .forms = {{.call = "<tool_call>\n%j\n</tool_call>",
                 .between = "\n",
@@ -301,7 +301,7 @@ static const struct tool_format tool_formats[] = {
 static const struct reasoning_format reasoning_formats[] = {
     {"openai_gptoss", "<|channel|>analysis", .parts = &harmony_parts},
     {"inkling", "<|content_thinking|>", .parts = &inkling_parts},
-    {"muse_glimmer", "to=self<|message|>", .parts = &muse_parts},
+    {"muse_glimmer muse musespark1x", "to=self<|message|>", .parts = &muse_parts},
     {"kimi_k3", "<|open|>", XTML("think"), XTML_END("think"), .envelope = kimi_k3_envelope},
     {"ernie45", "<response>", "<think>", "</think>", .envelope = ernie45_envelope},
     {"hunyuan_a13b", NULL, "<think>", "</think>", .envelope = hunyuan_envelope}, /* by name */
@@ -319,8 +319,11 @@ static const struct reasoning_format reasoning_formats[] = {
     {"hy_v3", ":opensource", "<think:opensource>", "</think:opensource>"},
     {"hy_v4", ":6124c78e", "<think:6124c78e>", "</think:6124c78e>"},
     {"minimax_m3", "<mm:think>", "<mm:think>", "</mm:think>"},
+    /* by name */
+    {"minimax_m2_append_think", NULL, "<think>", "</think>", .in_content = true},
     {"qwen3 deepseek_r1 deepseek_v3 deepseek_v4 glm45 glm47 olmo3 holo2 kimi_k2 mimo minimax_m2 "
-     "nemotron_v3 step3 step3p5 hy_v3 hy_v4 poolside_v1 ling3",
+     "nemotron_v3 step3 step3p5 step5 hy_v3 hy_v4 poolside_v1 ling3 minicpmv "
+     "granite_thinking_parser",
      "<think>", "<think>", "</think>"},
 };
 

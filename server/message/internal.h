@@ -114,6 +114,7 @@ struct reasoning_format {
     const char *begin, *end;          /* markers around the reasoning */
     const struct parts_style *parts;  /* as above; then without `begin` and `end` */
     const struct tool_form *envelope; /* [N_MARKS]; NULL: none */
+    bool in_content; /* the reasoning and its markers stay in the content; not with `parts` */
 };
 
 /* ---- reading byte by byte ------------------------------------------------------------------- */
@@ -309,6 +310,7 @@ struct message_parser {
     struct buf space; /* pending white space, which may be dropped */
     bool drops_space; /* white space is dropped: no content before it */
     bool has_content, is_behind_call;
+    bool owes_begin;                  /* the prompt holds the marker that the content begins with */
     const char *prefix;               /* before content at the start, dropped; NULL: none */
     int matched;                      /* matched bytes of a reasoning marker or of the prefix */
     const struct tool_form *envelope; /* of the settings' formats, or NULL */

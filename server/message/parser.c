@@ -28,6 +28,11 @@ static bool is_harmony(const struct message_settings *settings) {
     return parts_of(settings->tools, settings->reasoning) != NULL;
 }
 
+/* Does reasoning stay in the content? */
+static bool is_kept(const struct message_parser *parser) {
+    return parser->settings.reasoning && parser->settings.reasoning->in_content;
+}
+
 struct message_parser *message_parser_new(const struct message_settings *settings) {
     struct message_parser *parser = mem_calloc(1, sizeof *parser);
     parser->settings = *settings;
@@ -40,6 +45,10 @@ struct message_parser *message_parser_new(const struct message_settings *setting
         parser->envelope = settings->reasoning->envelope;
     if (is_harmony(settings)) parser->mode = MODE_HEADER;
     parser->drops_space = settings->starts_inside && !settings->continues;
+    if (is_kept(parser)) {
+        parser->owes_begin = parser->drops_space;
+        parser->drops_space = false;
+    }
     if (settings->tools && settings->reasoning && !is_harmony(settings))
         parser->thoughts = thought_calls_new(settings);
     return parser;
@@ -94,9 +103,20 @@ void parser_add_content(struct message_parser *parser, const char *text, size_t 
     }
 }
 
+/* Reasoning in the content does not count as content: calls at its end are still the answer's. */
 void parser_add_reasoning(struct message_parser *parser, char c) {
     if (parser->thoughts) thought_calls_add(parser->thoughts, c);
-    add_text(parser, MESSAGE_REASONING, c);
+    add_text(parser, is_kept(parser) ? MESSAGE_CONTENT : MESSAGE_REASONING, c);
+}
+
+/* Keeps a marker in the content, or drops the white space beside it. */
+static void pass_marker(struct message_parser *parser, const char *marker) {
+    assert(marker && *marker && parser->settings.reasoning);
+    if (!is_kept(parser)) {
+        parser_drop_space(parser);
+        return;
+    }
+    for (const char *at = marker; *at; at++) add_text(parser, MESSAGE_CONTENT, *at);
 }
 
 void parser_drop_space(struct message_parser *parser) {
@@ -124,8 +144,9 @@ static void step_start(struct message_parser *parser, char c) {
     } else if (!begin[++parser->matched]) {
         parser->matched = 0;
         parser->start = parser->at;
-        parser->drops_space = reasoning != NULL;
         parser->mode = reasoning ? MODE_REASONING : MODE_TEXT;
+        parser->drops_space = false;
+        if (reasoning) pass_marker(parser, begin);
     }
 }
 
@@ -137,7 +158,7 @@ static void step_reasoning(struct message_parser *parser, char c) {
         if (end[++parser->matched]) return;
         parser->matched = 0;
         parser->mode = MODE_TEXT;
-        parser_drop_space(parser);
+        pass_marker(parser, end);
     } else if (parser->matched > 0) {
         parser->matched = 0;
         parser->at = parser->start + 1;
@@ -338,6 +359,10 @@ static void forget(struct message_parser *parser) {
 void message_parser_add(struct message_parser *parser, const char *text, size_t length,
                         struct message *out) {
     parser->out = out;
+    if (parser->owes_begin && length > 0) {
+        pass_marker(parser, parser->settings.reasoning->begin);
+        parser->owes_begin = false;
+    }
     buf_add(&parser->input, text, length);
     read_input(parser);
     forget(parser);
@@ -388,7 +413,7 @@ static void end_text(struct message_parser *parser, struct message *out, bool is
     if (parser->mode == MODE_REASONING) {
         for (size_t i = parser->start; i < parser->at; i++)
             parser_add_reasoning(parser, parser->input.data[i]);
-        buf_clear(&parser->space);
+        if (!is_kept(parser)) buf_clear(&parser->space);
     }
     while (parser->mode == MODE_CALLS) finish_calls(parser, is_cut);
     if (parser->mode == MODE_HEADER || parser->mode == MODE_BODY) harmony_finish(parser);

@@ -491,9 +491,35 @@ def more_reasoning():
     row(None, "Content", "C{Content}", "hunyuan_a13b")
 
 
+def other_names():
+    """Names that vLLM has added for forms above."""
+    call = "<tool_call>\n%s\n</tool_call>"
+    row("qwen3_json", call % named("w", CITY), f"w({CITY})", "qwen3")
+    for reasoning in ("step5", "minicpmv", "granite_thinking_parser"):
+        row("step5", "<think>So.</think>\n" + call % "<function=w>\n<parameter=city>\nTokyo\n</parameter>\n</function>", f"R{{So.}}w({CITY})", reasoning)
+    for name in ("muse", "musespark1x"):
+        row(name, " to=user<|message|>Hi there.<|eot|>", "C{Hi there.}", name)
+        row(name, " to=self<|message|>I look.<|eom|><|start|>assistant to=user<|message|>Yes.", "R{I look.}C{Yes.}", name)
+        row(name, ' to=w<|message|><atem:function_calls>\n<atem:invoke name="w">\n<atem:parameter name="city">Tokyo</atem:parameter>\n</atem:invoke>\n'
+            "</atem:function_calls>", f"w({CITY})", name)
+
+
+def thoughts_in_content():
+    """MiniMax-M2's other parser: the thoughts stay in the content, with the marker that the prompt holds."""
+    name, call = "minimax_m2_append_think", '<minimax:tool_call><invoke name="w"><parameter name="city">Tokyo</parameter></invoke></minimax:tool_call>'
+    for text in ("This is reasoning</think>This is response", "This is reasoning in progress", "</think>This is response",
+                 "Line 1\nLine 2</think>\n\nResponse 1\nResponse 2", "Let me think... 1+1=2</think>Yes!", "```python\nprint('hi')\n```</think>Here.", "a </thin"):
+        row(None, text, f"C{{<think>{text}}}", name, is_open=True)
+        row(None, f"<think>{text}", f"C{{<think>{text}}}", name)
+    row(None, "", "", name, is_open=True)
+    row(None, "No thoughts.", "C{No thoughts.}", name)
+    row("minimax_m2", f"I look.</think>\n\n{call}", f"C{{<think>I look.</think>}}w({CITY})", name, is_open=True)
+    row("minimax_m2", f"I look.\n{call}", f"C{{<think>I look.\n{call}}}w({CITY})", name, is_open=True)
+
+
 def main():
     for group in (objects, other_objects, llama, python, kimi, deepseek, gemma, harmony, qwen, glm, seed, minimax_m3, reasoning, kimi_k3,
-                  newer_families, messages, words_in_markers, more_elements, typed, more_gemma, more_reasoning):
+                  newer_families, messages, words_in_markers, more_elements, typed, more_gemma, more_reasoning, other_names, thoughts_in_content):
         group()
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in ROWS)
     pathlib.Path(__file__).with_name("parsers.jsonl").write_text(text)
