@@ -32,7 +32,7 @@ help:
 	@echo "make oracle         judge the server by fresh tiny models of every family (SEED=1; fetches 6 GB the first time)"
 	@echo "make fuzz           a minute of each fuzzer (FUZZ_SECONDS=60)"
 	@echo "make soak           what takes too long for CI: fuzzers, slow suites under sanitizers, hostile clients, planted bugs, restarts (hours)"
-	@echo "make clients        run the server with programs of others, and write docs/compatibility.md (fetches about 7 GB)"
+	@echo "make clients        run suites of others and the server with their programs, and write docs/compatibility.md (fetches about 7 GB)"
 	@echo "make format         format the C files"
 	@echo "make readme         write the option table into docs/options.md"
 	@echo "make fresh-machine  check make run and make test on a bare Debian 12 (as root; STAGES=run skips the tests)"

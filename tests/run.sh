@@ -2,7 +2,7 @@
 # Runs all tests, stage by stage, and stops at the first stage that fails. `tests/run.sh asan e2e` runs only those
 # stages. The last lines are a summary for a log: one line per stage, with counts. The stages of `make soak` take hours
 # and run only if they are named: fuzz asan_slow tsan_slow gpu_programs chaos_soak mutants schemas_soak openapi_soak packages_soak restarts conversations kills. So
-# does that of `make clients`: clients.
+# do those of `make clients`: clients, and suites, a part of it.
 set -eu
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -185,8 +185,17 @@ with_clients() {
     docker/venv.sh build/clients/venv tests/clients/requirements.txt
 }
 
+# MaskBench and vLLM's parsers, if they are there, and the JSON Schema Test Suite.
+suites() {
+    docker/build.sh release "$jobs" schema_driver penstock
+    docker/venv.sh build/schemas/venv tests/schemas/requirements.txt
+    docker/venv.sh build/clients/agents tests/clients/requirements_agents.txt
+    logged build/schemas/venv/bin/python -u tests/clients/suites.py
+}
+
 clients() {
     with_clients
+    suites
     docker/prometheus.sh
     for venv in openai2 agents torch aiperf aider; do
         docker/venv.sh build/clients/$venv tests/clients/requirements_$venv.txt
@@ -296,6 +305,7 @@ for stage in ${*:-tidy release asan tsan chaos schemas packages browser e2e}; do
     packages) say "packages: make install, man pages, completion in three shells, units, Dockerfiles" ;;
     e2e) say "e2e: the program, over HTTP" ;;
     browser) say "browser: the web page in headless Chromium" ;;
+    suites) say "suites: MaskBench, the JSON Schema Test Suite, vLLM's tests of its parsers" ;;
     clients) say "clients: the program and what others made for such servers" ;;
     fuzz) say "fuzz: each parser's fuzzer for ${FUZZ_SECONDS:-60} s" ;;
     asan_slow) say "asan_slow: the slow suites and the emulated kernels with address and undefined-behaviour sanitizers" ;;
