@@ -151,6 +151,8 @@ def test_other_settings_hold_beside_a_grammar(server):
     ({"guided_regex": "a(?=b)"}, "guided_regex", "cannot be enforced"),
     ({"guided_json": {"type": "object", "properties": {"a": {"type": "strin"}}}}, "guided_json", "/properties/a/type"),
     ({"guided_json": {"not": {"uniqueItems": True}}}, "guided_json", "/not"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {
+        "properties": {"a": {"type": "array", "items": {}, "uniqueItems": True}}}}}}, "response_format.json_schema.schema", '"/properties/a/uniqueItems"'),
     ({"guided_json": "{"}, "guided_json", "cannot be enforced"),
     ({"guided_regex": ""}, None, None),
     ({"guided_choice": [""]}, "guided_choice", "any text of one token"),
