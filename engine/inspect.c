@@ -361,6 +361,22 @@ static void print_kind(FILE *out, const struct model_file *file) {
     }
 }
 
+/* Prints the program of rank 0, and that of the other ranks, which lack the embedding and the
+ * head. */
+static enum status print_programs(FILE *out, const struct model_config *model,
+                                  const struct weights *weights, int ranks, struct err *err) {
+    ranks = max_int(ranks, 1);
+    if (ranks > 1 && model->n_ahead > 0)
+        return err_set(err, STATUS_USAGE, "speculative-config",
+                       "{speculative-config}: the method \"mtp\" does not work with "
+                       "{tensor-parallel-size} %d; leave one out",
+                       ranks);
+    enum status status = shard_check(model, weights, ranks, err);
+    for (int rank = 0; rank < min_int(ranks, 2) && !status; rank++)
+        model_print_outline(model, (struct shard){rank, ranks}, out);
+    return status;
+}
+
 /* Prints the model, its tokenizer, the memory for serving it, and its program, as far as the file
  * is accepted. */
 static enum status inspect_summary(struct model_file *file, const struct engine_config *config,
@@ -387,7 +403,8 @@ static enum status inspect_summary(struct model_file *file, const struct engine_
         planned_bytes(model_file_weights(file), chosen.quantization, model.file_bytes);
     status = memory_plan(&memory, &model, &chosen, &machine, err);
     if (status == STATUS_OK) print_memory(out, &memory, &machine);
-    if (status == STATUS_OK && shown.program) model_print_outline(&model, out);
+    if (status == STATUS_OK && shown.program)
+        status = print_programs(out, &model, model_file_weights(file), config->ranks, err);
     return status;
 }
 

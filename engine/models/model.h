@@ -253,7 +253,7 @@ int64_t activations_bytes(const struct model *model, int max_rows, int max_logit
  * it reads, and the buffers that it writes. */
 void model_print_program(const struct model *model, FILE *out);
 
-/* The same for a model whose weights are not loaded, on a single rank. */
-void model_print_outline(const struct model_config *config, FILE *out);
+/* The same for a rank of a model whose weights are not loaded. shard_check must have passed. */
+void model_print_outline(const struct model_config *config, struct shard shard, FILE *out);
 
 #endif

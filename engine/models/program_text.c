@@ -24,13 +24,16 @@ static void mark_tensors(struct model *model, float *marks) {
         for (enum role role = 0; role < N_ROLES; role++) {
             const int layer = i < L ? i : -1;
             if (role_info(role)->split == SPLIT_HOST) continue;
+            if (role_info(role)->split == SPLIT_FIRST && model->shard.rank > 0) continue;
             if (!config_has_in(&model->part, role, layer)) continue;
             mark_role(i < L ? &model->layers[i] : &model->ends, role, marks + i * (int)N_ROLES);
         }
 }
 
-void model_print_outline(const struct model_config *config, FILE *out) {
-    struct model model = {.config = *config, .part = *config, .shard = {0, 1}};
+void model_print_outline(const struct model_config *config, struct shard shard, FILE *out) {
+    struct model model = {.config = *config, .shard = shard};
+    assert(shard.rank >= 0 && shard.rank < shard.ranks);
+    model.part = shard_config(config, shard.ranks);
     float *marks = mem_calloc(((size_t)config->L + 1) * N_ROLES, sizeof *marks);
     struct model_buffer buffers[N_MODEL_BUFFERS];
     model.layers = mem_calloc((size_t)config->L, sizeof *model.layers);
@@ -240,9 +243,13 @@ static void print_row(const struct model *model, const struct op_row *row, FILE 
 
 void model_print_program(const struct model *model, FILE *out) {
     const struct program *program = &model->program, *ahead = &model->ahead;
+    const struct shard shard = model->shard;
     assert(program->n > 0);
+    fputs("\nProgram", out);
+    if (shard.ranks > 1) fprintf(out, " of rank %d of %d", shard.rank, shard.ranks);
+    if (shard.rank > 0 && shard.rank < shard.ranks - 1) fputs(" and of the further ones", out);
     fprintf(out,
-            "\nProgram: %d ops of a step with M rows, R of which are read\n"
+            ": %d ops of a step with M rows, R of which are read\n"
             "  layer  op                    rows      reads -> writes, [numbers per row]\n",
             program->n);
     for (int i = 0; i < program->n; i++) print_row(model, &program->rows[i], out);

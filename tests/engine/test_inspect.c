@@ -263,6 +263,11 @@ static const char *const kinds[] = {
     "families/deepseek_v2.gguf", "folders/gpt_oss",         "families/granitemoe.gguf",
     "families/apertus.gguf"};
 
+/* Models that two ranks share. */
+static const char *const shared[] = {"families/qwen2.gguf", "folders/opt_350m",
+                                     "families/qwen3_5.gguf", "families/lfm2.gguf",
+                                     "families/falcon_h1.gguf"};
+
 /* Prints the program of the model in memory. The caller frees the text. */
 static char *loaded_program(const struct engine_config *config) {
     char *text;
@@ -277,12 +282,16 @@ static char *loaded_program(const struct engine_config *config) {
     return text;
 }
 
+/* With ranks, rank 0's. Experts of these files are too narrow for two ranks. */
 START_TEST(the_program_of_a_file_is_that_of_the_loaded_model) {
+    const int n_kinds = sizeof kinds / sizeof *kinds;
     char path[64], *text;
     size_t size;
     struct err err = {0};
-    snprintf(path, sizeof path, "tests/vectors/%s", kinds[_i]);
+    snprintf(path, sizeof path, "tests/vectors/%s",
+             _i < n_kinds ? kinds[_i] : shared[_i - n_kinds]);
     const struct engine_config config = {.model = path,
+                                         .ranks = _i < n_kinds ? 1 : 2,
                                          .stand_in_vocabulary = true,
                                          .threads = 1,
                                          .max_num_seqs = 4,
@@ -295,6 +304,41 @@ START_TEST(the_program_of_a_file_is_that_of_the_loaded_model) {
     char *program = loaded_program(&config);
     expect_line(text, program);
     free(program);
+    free(text);
+}
+END_TEST
+
+/* Two key heads and six value heads of 16: a rank has the half. Rank 1 has no embedding and no
+ * head. */
+START_TEST(each_rank_has_its_program) {
+    char *text;
+    size_t size;
+    struct err err = {0};
+    struct engine_config config = {.model = "tests/vectors/families/qwen3_5.gguf",
+                                   .ranks = 2,
+                                   .stand_in_vocabulary = true,
+                                   .max_num_seqs = 4,
+                                   .max_num_batched_tokens = 64,
+                                   .block_size = 16};
+    FILE *out = open_memstream(&text, &size);
+    ck_assert_msg(!engine_inspect(&config, (struct inspected){.program = true}, out, &err), "%s",
+                  err.message);
+    fclose(out);
+    expect_line(text, "\nProgram of rank 0 of 2: ");
+    expect_line(text, "attn_qkv.weight [80 x 32], attn_gate.weight [48 x 32], ");
+    expect_line(text, "ssm_out.weight [32 x 48] -> ");
+    const char *second = strstr(text, "\nProgram of rank 1 of 2: ");
+    ck_assert_ptr_nonnull(second);
+    expect_line(second, "ssm_out.weight [32 x 48] -> part [32]\n");
+    ck_assert(!strstr(second, "token_embd.weight") && !strstr(second, "  head  "));
+    free(text);
+    config.ranks = 3;
+    out = open_memstream(&text, &size);
+    ck_assert_int_eq(engine_inspect(&config, (struct inspected){.program = true}, out, &err),
+                     STATUS_USAGE);
+    fclose(out);
+    ck_assert_msg(strstr(err.message, "3 does not divide this model"), "%s", err.message);
+    ck_assert_ptr_null(strstr(text, "\nProgram"));
     free(text);
 }
 END_TEST
@@ -318,7 +362,8 @@ int main(void) {
     TCase *cases = tcase_create("all");
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(cases, tests[i]);
     tcase_add_loop_test(cases, the_program_of_a_file_is_that_of_the_loaded_model, 0,
-                        (int)(sizeof kinds / sizeof *kinds));
+                        (int)(sizeof kinds / sizeof *kinds + sizeof shared / sizeof *shared));
+    tcase_add_test(cases, each_rank_has_its_program);
     suite_add_tcase(suite, cases);
     return suite_main(suite);
 }
