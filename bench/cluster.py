@@ -3,14 +3,17 @@ number of replicas.
 
     python3 bench/cluster.py --record                            step costs of this machine, by penstock bench
     build/clients/venv/bin/python bench/cluster.py [--replicas 4,16,64] [--policies round_robin,cache_aware,kv_aware]
-        [--conversations 400] [--turns 6] [--router="--router-temperature 1"] [--out FILE]
+        [--conversations 400] [--turns 6] [--prompts tokens] [--minutes 30] [--router="--router-temperature 1"] [--out FILE]
     build/clients/venv/bin/python bench/cluster.py --self-test
 
 A replica has a prefix cache of blocks with LRU eviction, publishes the events of its blocks as Penstock does, computes prompts
 one after another and decodes in a batch, in simulated time: each step costs the recorded time. It answers when the simulated
 answer is complete, so the router sees its load; the time to the first token is the simulated one, without the router and the
-network. Where the machine cannot carry the requests, simulated time is slower than real time. A token is a word. Each
-conversation begins with its own words, and each turn repeats all earlier ones.
+network. Where the machine cannot carry the requests, simulated time is slower than real time. Each conversation begins with its
+own tokens, and each turn repeats all earlier ones.
+
+A prompt is a list of tokens, or with --prompts text a text of numbers, which vllm-router has rendered by all replicas. The table
+has the replicas that were used, and the share of later turns that returned to the replica of the turn before.
 """
 import argparse
 import asyncio

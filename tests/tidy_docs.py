@@ -19,7 +19,7 @@ FOREIGN_FLAGS = {
     "policy": "vllm-router's", "worker-urls": "vllm-router's", "kv-event-model": "vllm-router's", "kv-event-block-size": "vllm-router's",
     "bind-to": "mpirun's", "map-by": "mpirun's", "enable-recovery": "mpirun's", "mca": "mpirun's",
     "maxmemory": "redis-server's", "maxmemory-policy": "redis-server's",
-    "kv-event-source": "vllm-router's", "kv-event-replay-source": "vllm-router's",
+    "kv-event-source": "vllm-router's", "router-temperature": "vllm-router's", "kv-event-replay-source": "vllm-router's",
 }
 FOREIGN_WORDS = {
     "llama.cpp": "the other program", "llama_memory_seq_cp": "llama.cpp's", "batch_req_1": "an example",
