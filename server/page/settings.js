@@ -30,7 +30,7 @@ const GROUPS = [
     number("dry_base", "DRY base"), number("dry_allowed_length", "DRY allowed length"), number("dry_penalty_last_n", "DRY last n"),
     lines("dry_sequence_breakers", "DRY sequence breakers (\\n: line end)", { hasEscapes: true, rows: 4 })]],
   ["Words and tokens", [lines("bad_words", "Forbidden words"), ids("allowed_token_ids", "Only these tokens"),
-    { name: "logit_bias", label: "Logit bias (JSON: a bias for each id)", kind: "json", isObject: true, example: { 1000: -100, 1001: 2.5 } }]],
+    { name: "logit_bias", label: "Logit bias by id (JSON)", kind: "json", isObject: true, example: { 1000: -100, 1001: 2.5 } }]],
   ["Reasoning", [{ name: "reasoning_effort", label: "Effort", kind: "choice", values: ["none", "minimal", "low", "medium", "high", "xhigh", "max"] },
     number("thinking_token_budget", "Token budget")]],
   ["Tools and format", [{ name: "tools", label: "Tools (JSON)", kind: "json", example: TOOL },

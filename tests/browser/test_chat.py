@@ -139,8 +139,8 @@ def test_the_defaults_of_breakers_are_the_servers(page):
 
 
 @pytest.mark.parametrize("name, text, problem", [
-    ("logit_bias", "{1: 2}", "Logit bias (JSON: a bias for each id): this is not JSON: "),
-    ("logit_bias", "[1]", "Logit bias (JSON: a bias for each id): this must be an object"),
+    ("logit_bias", "{1: 2}", "Logit bias by id (JSON): this is not JSON: "),
+    ("logit_bias", "[1]", "Logit bias by id (JSON): this must be an object"),
     ("more", '"x"', "Other fields of the request (JSON): this must be an object"),
     ("stop_token_ids", "5 x", 'Stop tokens (ids of tokens): "x" is not an id'),
 ])
@@ -344,6 +344,12 @@ def test_motion_is_reduced_on_request(visit, server, motion, animation):
 def test_axe_finds_nothing(visit, server, theme):
     page = visit(server, color_scheme=theme)
     found = [Axe().run(page.tab)]
+    page.set("max_tokens", 900)
+    page.send(LONG)
+    page.tab.wait_for_selector(".running .assistant")
+    found.append(Axe().run(page.tab))
+    page.tab.keyboard.press("Escape")
+    page.wait_for_answer()
     page.answer_text("# A\n\nText with `code`, [a link](https://a.example) and **more**.\n\n- a\n- b\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```c\nint x;\n```\n")
     page.chat("Hi")
     page.tab.eval_on_selector_all("#settings details", "all => all.forEach(one => one.open = true)")
