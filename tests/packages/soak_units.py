@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 
+import httpx
 import pytest
 from bare import MODEL, MODELS
 from booted import booted
@@ -69,6 +70,12 @@ def running(one, ports):
     return {unit: pid for unit, pid in found.items() if pid}
 
 
+def ask_socket(one):
+    """The models of the instance `third`, by its socket."""
+    with httpx.Client(transport=httpx.HTTPTransport(uds=f"/proc/{one.pid}/root/run/penstock/third.sock"), timeout=60) as http:
+        return http.get("http://localhost/v1/models").json()
+
+
 def links(one):
     return sorted(path.name for path in pathlib.Path(one.folder, "etc/systemd/system").glob("*.wants/penstock*"))
 
@@ -79,6 +86,16 @@ def test_units_run_as_their_user_and_only_when_started(one, ports):
     pids = running(one, ports)
     assert set(pids) == set(UNITS) and links(one) == ["penstock.service"]
     assert {one.run(f"stat -c %U /proc/{pid}").strip() for pid in pids.values()} == {"penstock"}
+
+
+def test_the_first_connection_to_a_socket_starts_its_service(one):
+    shutil.copy(MODEL, one.folder / MODELS / "third.gguf")
+    one.run("systemctl start penstock@third.socket")
+    assert one.main_pid("penstock@third") == 0
+    assert ask_socket(one)["data"][0]["id"] == "third" and one.main_pid("penstock@third") > 0
+    one.run("systemctl stop penstock@third.service")
+    assert ask_socket(one)["data"][0]["id"] == "third"
+    one.run("systemctl stop penstock@third.service")
 
 
 def test_an_upgrade_restarts_those_that_run(one, debs, ports):
@@ -97,6 +114,8 @@ def test_a_package_that_takes_the_place_of_the_other_keeps_what_ran(one, debs, p
     after = running(one, ports)
     assert set(after) == set(UNITS) and not set(after.values()) & set(before.values())
     one.run("systemctl stop penstock@other")
+    assert one.run("systemctl is-active penstock@third.socket") == "active\n" and ask_socket(one)
+    one.run("systemctl stop penstock@third.socket penstock@third.service")
     one.install(debs["newer"])
     back = running(one, ports)
     assert set(back) == {"penstock"} and back["penstock"] != after["penstock"] and links(one) == ["penstock.service"]
