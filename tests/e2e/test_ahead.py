@@ -25,7 +25,7 @@ def mtp(n, method="mtp"):
     return json.dumps({"method": method, "num_speculative_tokens": n})
 
 
-@pytest.mark.parametrize("name", ["glm4moe", "glm4moe.gguf", "deepseek_v3", "qwen3_5", "qwen3_next"])
+@pytest.mark.parametrize("name", ["glm4moe", "glm4moe.gguf", "glm4_moe_lite", "deepseek_v3", "qwen3_5", "qwen3_5_moe", "qwen3_next"])
 def test_guesses_change_no_byte(name):
     plain = Server(*FLAGS, model=FOLDERS / name).wait_until_ready()
     bodies = [{"max_tokens": 24, "ignore_eos": True, **body} for body in BODIES]

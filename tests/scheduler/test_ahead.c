@@ -12,8 +12,8 @@
 
 enum { N_PROMPTS = 2, N_TOKENS = 20, N_GUESSES = 3, LENGTH = 96 };
 
-static const char *const folders[] = {"glm4moe", "deepseek_v3", "qwen3_5", "glm4moe.gguf",
-                                      "qwen3_next"};
+static const char *const folders[] = {"glm4moe",       "deepseek_v3", "qwen3_5",   "glm4moe.gguf",
+                                      "glm4_moe_lite", "qwen3_5_moe", "qwen3_next"};
 enum { N_FOLDERS = sizeof folders / sizeof *folders };
 
 /* ---- the reference -------------------------------------------------------------------------- */

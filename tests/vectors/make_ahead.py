@@ -27,7 +27,9 @@ import torch
 from make_families import MIN_GAP, PROMPTS, randomise
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3DecoderLayer
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeDecoderLayer
+from transformers.models.glm4_moe_lite.modeling_glm4_moe_lite import Glm4MoeLiteDecoderLayer
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer
+from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeDecoderLayer
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextDecoderLayer
 
 N_TOKENS, N_GUESSES = 20, 3
@@ -176,6 +178,14 @@ def deepseek_layer(config):
     return DeepseekV3DecoderLayer(config, config.num_hidden_layers)
 
 
+def glm_lite_layer(config):
+    return Glm4MoeLiteDecoderLayer(config, config.num_hidden_layers - 1)  # with experts
+
+
+def qwen3_5_moe_layer(config):
+    return Qwen3_5MoeDecoderLayer(config, config.layer_types.index("full_attention"))
+
+
 def qwen3_5_layer(config):
     return Qwen3_5DecoderLayer(config, config.layer_types.index("full_attention"))
 
@@ -192,6 +202,8 @@ FOLDERS = {
     "glm4moe": (make_folders.glm4moe, glm4moe_layer, numbered, {"num_nextn_predict_layers": 1}, False),
     "deepseek_v3": (family_models.deepseek_v3, deepseek_layer, numbered,
                     {"num_nextn_predict_layers": 1, "scoring_func": "sigmoid", "topk_method": "noaux_tc"}, False),
+    "glm4_moe_lite": (family_models.glm4_moe_lite, glm_lite_layer, numbered, {"num_nextn_predict_layers": 1}, False),
+    "qwen3_5_moe": (family_models.qwen3_5_moe, qwen3_5_moe_layer, named, {"mtp_num_hidden_layers": 1}, True),
     "qwen3_next": (family_models.qwen3_next, qwen3_next_layer, named, {}, True),
     "qwen3_5": (family_models.qwen3_5, qwen3_5_layer, named, {"mtp_num_hidden_layers": 1}, True),
 }
