@@ -34,10 +34,11 @@ static enum status check_one_grid(const struct opening *o, struct err *err) {
 static enum status refuse_gpus(const struct engine_config *config, const char *name,
                                const char *part, struct err *err) {
     assert(config->ranks > 1 && name && part);
-    return err_set(err, STATUS_USAGE, "tensor-parallel-size",
-                   "{tensor-parallel-size} %d: the %s of the model \"%s\" is divided only among "
-                   "ranks on CPUs; give 1, or {device} cpu",
-                   config->ranks, part, name);
+    return err_set(
+        err, STATUS_USAGE, "tensor-parallel-size",
+        "{tensor-parallel-size} %d: the %s of the model \"%s\" can be divided only among "
+        "ranks on CPUs; give 1, or {device} cpu",
+        config->ranks, part, name);
 }
 
 /* Refuses settings that recurrent layers do not support. */

@@ -141,6 +141,21 @@ static struct rank_group *join(const struct gpu_group_id *id, int rank, struct l
     return group;
 }
 
+/* The group of both ranks, which two threads join. */
+struct joined {
+    struct rank_group *group[RANKS];
+
+    explicit joined(struct losses *losses) {
+        struct gpu_group_id id;
+        struct err err;
+        nccl_stand_in(NCCL_WORKS);
+        ck_assert_int_eq(gpu_group_id(&id, &err), STATUS_OK);
+        std::thread second([&] { group[1] = join(&id, 1, losses); });
+        group[0] = join(&id, 0, losses);
+        second.join();
+    }
+};
+
 START_TEST(ranks_that_join_by_an_id_get_the_sum) {
     nccl_stand_in(NCCL_WORKS);
     for (enum dtype act : activation_types) {
@@ -167,15 +182,9 @@ END_TEST
 
 /* Rank 0 waits for rank 1, which has joined and then does nothing. */
 START_TEST(an_abort_ends_the_wait_for_a_lost_rank) {
-    struct gpu_group_id id;
-    struct err err;
     struct losses losses;
-    nccl_stand_in(NCCL_WORKS);
-    ck_assert_int_eq(gpu_group_id(&id, &err), STATUS_OK);
-    struct rank_group *other = nullptr;
-    std::thread second([&] { other = join(&id, 1, &losses); });
-    struct rank_group *group = join(&id, 0, &losses);
-    second.join();
+    const joined both(&losses);
+    struct rank_group *group = both.group[0], *other = both.group[1];
     cudaStream_t stream;
     CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     const buffer one(16), all(32);
@@ -206,15 +215,9 @@ START_TEST(an_abort_ends_the_wait_for_a_lost_rank) {
 END_TEST
 
 START_TEST(a_rank_whose_nccl_fails_is_lost_and_says_why) {
-    struct gpu_group_id id;
-    struct err err;
     struct losses losses;
-    nccl_stand_in(NCCL_WORKS);
-    ck_assert_int_eq(gpu_group_id(&id, &err), STATUS_OK);
-    struct rank_group *other = nullptr;
-    std::thread second([&] { other = join(&id, 1, &losses); });
-    struct rank_group *group = join(&id, 0, &losses);
-    second.join();
+    const joined both(&losses);
+    struct rank_group *group = both.group[0], *other = both.group[1];
     nccl_stand_in(NCCL_FAILS);
     const buffer one(16), all(32);
     finish();
