@@ -218,9 +218,10 @@ def write_folder(folder, model):
     noise = random.standard_normal((K, K), np.float32) * K ** -.5
     size = find_noise(embedding, noise)
     print(f"{folder}: noise {size:.2f}, {share_of_right(embedding, noise, size):.1%} of guesses are right")
-    # Followers are ordinary words (bench/works.py), so no answer ends early.
+    # A text token is followed by another one, so an answer neither ends early nor repeats one token.
+    texts = np.flatnonzero(np.array(keys["tokenizer.ggml.token_type"]) != hf_folder.CONTROL)
     follower = np.arange(V)
-    follower[1000:40000] = 1000 + random.permutation(39000)
+    follower[texts] = random.permutation(texts)
     head = np.empty_like(embedding)
     head[follower] = embedding
     fc = np.concatenate([np.eye(K, dtype=np.float32) + size * noise, np.zeros((K, K), np.float32)], axis=1)
