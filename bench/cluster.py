@@ -372,8 +372,8 @@ def measure(args, costs, n, policy):
             seconds = time.monotonic() - began
         finally:
             if router:
-                router.terminate()
-                router.wait(30)
+                router.kill()  # with many events it may take longer than 30 s to end by itself
+                router.wait()
             replicas.terminate()
             replicas.join()
     first = sorted(result[2] for result in results)
