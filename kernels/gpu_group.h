@@ -1,6 +1,6 @@
 /* kernels/gpu_group: GPUs that compute one model together, each in a process of its own. The
  * functions are kernels/cuda/runtime's; without the CUDA toolkit they fail as backend_cuda_open
- * does. */
+ * does. gpu_group_abort is also for the ranks of one process (rank_group_cuda_new). */
 #ifndef PENSTOCK_KERNELS_GPU_GROUP_H
 #define PENSTOCK_KERNELS_GPU_GROUP_H
 
@@ -37,8 +37,8 @@ enum status gpu_group_check(struct err *err);
  * (rank_group_close): closing waits for the others, too. */
 enum status gpu_group_join(struct rank_group **out, const struct gpu_join *join, struct err *err);
 
-/* Ends the work on the GPU that waits for a lost rank. Later passes give undefined numbers. Any
- * thread. */
+/* Ends the work on this process's GPUs that waits for a lost rank. Later passes give undefined
+ * numbers. Any thread. */
 void gpu_group_abort(struct rank_group *group);
 
 /* Returns true if all work that a CUDA backend has queued is done, without waiting for it. If the

@@ -1,5 +1,5 @@
-/* Adapters as bytes. Rank 0 reads an adapter's file and cuts it, so other machines need no copy of
- * the file, and all ranks have parts of the same one:
+/* Adapters as bytes. Rank 0 reads an adapter's file and cuts it, so other machines do not need
+ * a copy of the file, and all ranks have parts of the same file:
  *
  *     MESSAGE_ADAPTER   [number, largest rank, parts, bytes]
  *                       [layer, role, type, rank, scale, a, b] ..

@@ -1,4 +1,4 @@
-/* DESIGN: how processes of one model meet, and the loop of those above rank 0.
+/* DESIGN: how processes of one model meet, and the loop of the ranks above 0.
  *
  *     rank 0    settings | compare     | load  ..answers | cache ..answers | pass | pass | .. end
  *     others    settings, hello ---^   | load, answer    | cache, answer   | pass | pass | .. leave

@@ -31,7 +31,7 @@ static void add_weight(XXH3_state_t *hash, const struct weight *weight) {
     XXH3_64bits_update(hash, weight->dim, sizeof weight->dim);
     if (packed && weight->n_elements >= CODE_BYTES * 8)
         XXH3_64bits_update(hash, packed->codes, CODE_BYTES);
-    else if (!packed && weight->data) /* random weights have none */
+    else if (!packed && weight->data) /* random weights lack data */
         add_bytes(hash, weight->data, weight->bytes);
 }
 

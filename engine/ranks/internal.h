@@ -155,7 +155,8 @@ struct message_adapter {
     struct message_part part[]; /* [n] */
 };
 
-/* MESSAGE_NUMBERS: the bytes [first, first + as many as there are) of that adapter's numbers. */
+/* MESSAGE_NUMBERS: bytes of the adapter's numbers, from `first` on. The message's size gives their
+ * count. */
 struct message_numbers {
     int32_t kind, number;
     int64_t first;

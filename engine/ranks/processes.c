@@ -26,7 +26,7 @@ struct turns {
     pthread_mutex_t mutex; /* guards all fields */
     pthread_cond_t changed;
     unsigned next, now;      /* the next number to give out; the number that may send */
-    int n_dropped, *dropped; /* [max_adapters] numbers of which the other ranks do not know */
+    int n_dropped, *dropped; /* [max_adapters] the other ranks still have these */
 };
 
 struct process_ranks {

@@ -3,8 +3,8 @@
  *
  * Rank 0 belongs to the engine and runs on the engine's thread: for each action, the engine starts
  * it on the other ranks here and then performs it itself. In the processes of the other ranks,
- * engine_follow performs the actions (ranks_follow). Functions are for the engine's thread, except
- * where a comment says otherwise. */
+ * engine_follow performs the actions (ranks_follow). The engine's thread calls all functions,
+ * unless a comment names other threads. */
 #ifndef PENSTOCK_ENGINE_RANKS_H
 #define PENSTOCK_ENGINE_RANKS_H
 
@@ -52,11 +52,11 @@ void ranks_begin_cache(struct ranks *ranks, const struct kv_config *config, int 
 void ranks_begin_touch(struct ranks *ranks);
 void ranks_begin_pass(struct ranks *ranks, const struct step *step);
 
-/* Makes of_rank[r] the adapter of that number on each other rank r; of_rank[ranks] is read until
- * ranks_drop_adapter, unless the ranks have copies. No pass that is running may have rows with it.
- * Fails if a rank lacks memory or is lost, and then no rank has it. Loading and dropping are for
- * one thread at a time, which may be another than the engine's, while passes run. With NULL they do
- * nothing. */
+/* Gives each other rank r the adapter of_rank[r] under that number; of_rank[ranks] is read until
+ * ranks_drop_adapter, unless the ranks have copies. Running passes must not have rows with it. If a
+ * rank lacks memory or is lost, the function fails, and all ranks lack the adapter. Loading and
+ * dropping are for one thread at a time, which may be another than the engine's, while passes run.
+ * With NULL they do nothing. */
 enum status ranks_give_adapter(struct ranks *ranks, int number, struct adapter *const *of_rank,
                                struct err *err);
 void ranks_drop_adapter(struct ranks *ranks, int number);
@@ -89,7 +89,7 @@ struct ranks_self {
     const struct engine_config *config;
     int64_t available;           /* bytes of memory that this machine has free */
     int gpu;                     /* on CUDA: the number of its GPU (gpu_select) */
-    struct device_memory device; /* of that GPU; 0 on the CPU */
+    struct device_memory device; /* the GPU's; 0 on the CPU */
 };
 
 /* Rank 0: waits for the other processes and compares them with this one. Sets *available to the

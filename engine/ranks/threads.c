@@ -8,14 +8,20 @@
  *           nothing while it plans, and a job's input is unchanged until all have finished.
  * Order     Jobs are posted by number under the mutex; `left` counts the ranks that have not
  *           finished. Within a pass the ranks meet at every all_reduce, inside the backends.
- * Failure   Only opening can fail. It does not involve other ranks, so a failed rank delays none of
- *           them. Its error goes to the waiting thread. */
+ * Failure   Opening may fail. It does not involve other ranks, so a failed rank does not delay
+ *           them. Its error goes to the waiting thread. A GPU may fail later, and the other GPUs
+ *           then wait for it. So the group is aborted by the rank whose call fails, or by a rank's
+ *           thread, which looks at its GPU until a pass is done. The failure is recorded for the
+ *           process, and rank 0's backend reports it. */
 #include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "engine/ranks/internal.h"
+
+enum { LOOK_MS = 10 }; /* from one look at a busy GPU to the next */
 
 struct thread_rank {
     struct thread_ranks *all;
@@ -71,13 +77,38 @@ static void close_rank(struct thread_rank *own) {
 
 /* ---- threads -------------------------------------------------------------------------------- */
 
+static void pause_for_job(struct thread_ranks *all) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += LOOK_MS * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&all->posted, &all->mutex, &until);
+}
+
+/* Waits for the job after number `seen`, and looks at the GPU while it computes. The caller holds
+ * the mutex, which is free during the looks. */
+static void await_job(struct thread_rank *own, unsigned seen) {
+    struct thread_ranks *all = own->all;
+    bool is_busy = all->on_cuda && all->job == run_pass;
+    while (all->number == seen && is_busy) {
+        pause_for_job(all);
+        pthread_mutex_unlock(&all->mutex);
+        is_busy = !rank_is_idle(&own->rank);
+        if (rank_failed(&own->rank, NULL)) gpu_group_abort(all->head.group);
+        pthread_mutex_lock(&all->mutex);
+    }
+    while (all->number == seen) pthread_cond_wait(&all->posted, &all->mutex);
+    assert(all->number == seen + 1);
+}
+
 static void *rank_main(void *arg) {
     struct thread_rank *rank = arg;
     struct thread_ranks *all = rank->all;
     unsigned seen = 0;
     for (void (*job)(struct thread_rank *) = NULL; job != close_rank;) {
         pthread_mutex_lock(&all->mutex);
-        while (all->number == seen) pthread_cond_wait(&all->posted, &all->mutex);
+        await_job(rank, seen);
         seen = all->number;
         job = all->job;
         pthread_mutex_unlock(&all->mutex);
@@ -147,6 +178,12 @@ static enum status end_job(struct ranks *ranks, struct err *err) {
     return STATUS_OK;
 }
 
+/* The other GPUs do not wait for rank 0's any more. */
+static void abort_group(const struct ranks *ranks, const struct err *why) {
+    (void)why;
+    if (((const struct thread_ranks *)ranks)->on_cuda) gpu_group_abort(ranks->group);
+}
+
 static void add_memory(const struct ranks *ranks, int64_t *weights, int64_t *scratch) {
     const struct thread_ranks *all = (const struct thread_ranks *)ranks;
     for (int i = 0; i < ranks->n - 1; i++) {
@@ -175,6 +212,7 @@ static const struct ranks_ops thread_ops = {
     .give = give_adapter,
     .drop = drop_adapter,
     .end = end_job,
+    .fail = abort_group,
     .memory = add_memory,
 };
 

@@ -167,7 +167,7 @@ static void take(struct ncclComm *comm, char *to, size_t stride, size_t bytes) {
 static int all_gather(const void *send, void *received, size_t count, int type,
                       struct ncclComm *comm, cudaStream_t stream) {
     int device;
-    if (now == NCCL_FAILS) return UNHANDLED_ERROR;
+    if (now == NCCL_FAILS || (now == NCCL_FAILS_AT_1 && comm->rank == 1)) return UNHANDLED_ERROR;
     if (type != UINT8 || cudaGetDevice(&device) != cudaSuccess || device != comm->device)
         return INVALID_ARGUMENT;
     const char *from = static_cast<const char *>(send);

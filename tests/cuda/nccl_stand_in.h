@@ -13,7 +13,8 @@ enum nccl_state {
     NCCL_IS_MISSING,
     NCCL_LACKS_A_FUNCTION,
     NCCL_IS_BROKEN,
-    NCCL_FAILS /* after it is open */
+    NCCL_FAILS,     /* after it is open */
+    NCCL_FAILS_AT_1 /* the same, but only rank 1's gatherings */
 };
 
 /* Replaces NCCL from now on, in the given state. */

@@ -1,13 +1,10 @@
 /* Sums over ranks: their order and single rounding, in rows of all widths; and the messages if GPUs
  * or NCCL are missing. */
 #include <atomic>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <string>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
 
 #include "kernels/cuda/runtime/nccl.cuh"
 extern "C" {
@@ -265,43 +262,37 @@ START_TEST(each_cause_of_a_refusal_is_named) {
 }
 END_TEST
 
-/* ---- failures that end the process ---------------------------------------------------------- */
+/* ---- ranks of one process that fail --------------------------------------------------------- */
 
-/* Runs rank 1's part, which fails, in a separate process. Returns the process's output. */
-static std::string last_words(bool device_fails) {
-    int pipes[2], status;
-    ck_assert(pipe(pipes) == 0);
-    const pid_t child = fork();
-    if (child == 0) {
-        struct rank_group *group;
-        struct err err;
-        const buffer one(16);
-        dup2(pipes[1], STDERR_FILENO);
-        if (rank_group_cuda_new(&group, RANKS, &err)) _exit(1);
-        if (device_fails) cuda_check(cudaErrorLaunchFailure, "a test");
-        nccl_gather((struct cuda_group *)group, 1, one.data, one.data, 8, test_stream());
-        _exit(0);
-    }
-    close(pipes[1]);
-    char words[512];
-    const ssize_t n = read(pipes[0], words, sizeof words - 1);
-    close(pipes[0]);
-    ck_assert(waitpid(child, &status, 0) == child && n > 0);
-    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-    return std::string(words, (size_t)n);
+/* Rank 0's device waits for rank 1, whose part fails. Returns the recorded reason. */
+static std::string reason_of_loss(bool device_fails) {
+    struct rank_group *group;
+    struct err err;
+    nccl_stand_in(NCCL_WORKS);
+    ck_assert_int_eq(rank_group_cuda_new(&group, RANKS, &err), STATUS_OK);
+    auto *all = (struct cuda_group *)group;
+    const buffer one(16), received(32);
+    cuda_failure_open();
+    nccl_stand_in(NCCL_FAILS_AT_1);
+    nccl_gather(all, 0, one.data, received.data, 16, test_stream());
+    ck_assert(!cuda_failure(&err));
+    if (device_fails) cuda_check(cudaErrorLaunchFailure, "a test");
+    nccl_gather(all, 1, one.data, received.data, 16, test_stream());
+    ck_assert(cuda_failure(&err));
+    ck_assert_int_eq(nccl_stand_in_open(), 0); /* the group is aborted */
+    cudaStreamSynchronize(test_stream());      /* and its work ends */
+    rank_group_close(group);
+    cuda_failure_close();
+    ck_assert(!cuda_failed());
+    return err.message;
 }
 
 START_TEST(a_rank_that_cannot_meet_the_others_says_why) {
-    nccl_stand_in(NCCL_WORKS);
-    std::string words = last_words(true);
-    ck_assert_msg(words.find("ERROR The GPU has failed: a test") != words.npos, "%s",
-                  words.c_str());
-    ck_assert_msg(words.find("wait for rank 1") != words.npos, "%s", words.c_str());
-    nccl_stand_in(NCCL_FAILS);
-    words = last_words(false);
-    ck_assert_msg(words.find("NCCL has failed: gathering the ranks' rows: out of luck.") !=
-                      words.npos,
-                  "%s", words.c_str());
+    const std::string device = reason_of_loss(true), nccl = reason_of_loss(false);
+    ck_assert_msg(device.find("The GPU has failed: a test:") == 0, "%s", device.c_str());
+    ck_assert_str_eq(nccl.c_str(),
+                     "Rank 1 of 2 is lost: NCCL has failed: gathering the ranks' rows: out of "
+                     "luck.");
 }
 END_TEST
 

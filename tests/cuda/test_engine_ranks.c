@@ -1,7 +1,7 @@
 /* Tiny models on two ranks of the CUDA backend, each with an emulated device, and a stand-in for
  * NCCL. In float32 the tokens equal those of one rank on the CPU. A request's bytes do not depend
  * on other requests, with preemption, and with two steps in flight. Only rank 0's device knows the
- * pending tokens of those. ctest label: slow */
+ * pending tokens of those. A rank whose NCCL fails ends the work of all. ctest label: slow */
 #include <check.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -112,6 +112,55 @@ START_TEST(two_ranks_give_the_bytes_of_one) {
 }
 END_TEST
 
+/* The logits after a prompt of three tokens, or NULL. */
+static const float *read_logits(struct engine *engine) {
+    const int32_t ids[] = {5, 9, 40}, position[] = {0, 1, 2};
+    const int32_t start[] = {0, 3}, table[] = {0}, row[] = {2}, none[] = {0};
+    const struct step step = {.M = 3,
+                              .token = ids,
+                              .position = position,
+                              .slot = position,
+                              .S = 1,
+                              .row_start = start,
+                              .table = table,
+                              .table_stride = 1,
+                              .state = none,
+                              .R = 1,
+                              .logit_row = row};
+    engine_submit(engine, &step);
+    return engine_read_logits(engine);
+}
+
+/* Rank 0's device waits for the lost rank until the group is aborted. */
+START_TEST(a_rank_whose_nccl_fails_ends_the_passes_of_all) {
+    char *file = model_file(&varieties[0]);
+    const struct engine_config config = {.model = file,
+                                         .ranks = RANKS,
+                                         .device = DEVICE_CUDA,
+                                         .dtype = COMPUTE_FLOAT32,
+                                         .enforce_eager = _i == 0,
+                                         .max_num_seqs = 4,
+                                         .max_num_batched_tokens = 16,
+                                         .block_size = 16};
+    struct engine *engine;
+    struct err err = {0};
+    nccl_stand_in(NCCL_WORKS);
+    ck_assert_msg(engine_open(&engine, &config, &err) == STATUS_OK, "%s", err.message);
+    ck_assert_ptr_nonnull(read_logits(engine));
+    ck_assert(!engine_failed(engine, &err));
+    nccl_stand_in(NCCL_FAILS_AT_1);
+    ck_assert_ptr_null(read_logits(engine));
+    ck_assert(engine_failed(engine, &err));
+    ck_assert_str_eq(err.message, "Rank 1 of 2 is lost: NCCL has failed: gathering the ranks' "
+                                  "rows: out of luck.");
+    ck_assert_ptr_null(read_logits(engine)); /* and does not wait */
+    engine_close(engine);
+    ck_assert_int_eq(nccl_stand_in_open(), 0);
+    unlink(file);
+    free(file);
+}
+END_TEST
+
 START_TEST(a_persistent_step_is_for_one_rank) {
     char *file = model_file(&varieties[1]);
     struct engine_config config = {.model = file,
@@ -137,6 +186,7 @@ int main(void) {
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 300);
     tcase_add_loop_test(core, two_ranks_give_the_bytes_of_one, 0, N_VARIETIES);
+    tcase_add_loop_test(core, a_rank_whose_nccl_fails_ends_the_passes_of_all, 0, 2);
     tcase_add_test(core, a_persistent_step_is_for_one_rank);
     suite_add_tcase(suite, core);
     return suite_main(suite);

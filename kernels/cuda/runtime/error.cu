@@ -18,14 +18,23 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards everything e
 static std::atomic<bool> failed;
 static struct {
     cudaError_t error;
-    const char *what; /* for example "a kernel's launch" */
+    const char *what;     /* for example "a kernel's launch" */
+    struct err explained; /* in its place, if its message is not empty */
     bool told;
 } first;
 static int n_backends;
 
 static void note(cudaError_t error, const char *what) {
     pthread_mutex_lock(&mutex);
-    if (!failed) first = {error, what, false};
+    if (!failed) first = {error, what, {}, false};
+    failed = true;
+    pthread_mutex_unlock(&mutex);
+}
+
+void cuda_fail(const struct err *why) {
+    assert(why->message[0]);
+    pthread_mutex_lock(&mutex);
+    if (!failed) first = {cudaErrorUnknown, "", *why, false};
     failed = true;
     pthread_mutex_unlock(&mutex);
 }
@@ -52,6 +61,8 @@ bool cuda_failed() {
 }
 
 static void describe(struct err *err) {
+    if (first.explained.message[0] && err) *err = first.explained;
+    if (first.explained.message[0]) return;
     err_set(err, STATUS_SERVER_ERROR, NULL, "The GPU has failed: %s: %s (%s).", first.what,
             cudaGetErrorString(first.error), cudaGetErrorName(first.error));
 }

@@ -3,13 +3,15 @@
  *
  * Groups    The ranks are threads of one process (rank_group_cuda_new), or each is a process and
  *           has only its own communicator (gpu_group_join).
- * Threads   A rank's thread queues its gatherings. Any thread may abort a group of processes, while
- *           that rank's thread waits on the device for a lost one. `mutex` keeps a gathering's call
- *           and the abort apart. A call that waits for a lost process itself is aborted anyway,
- *           after ABORT_S.
- * Failure   If a rank leaves a collective, the others wait forever. So a process whose NCCL or GPU
- *           has failed ends at once, if the others are its threads. If they are processes, it tells
- *           its owner (gpu_join.lose), which ends it; the others then find it lost and abort. */
+ * Threads   A rank's thread queues its gatherings. Any thread may abort the group, while a rank's
+ *           thread waits on the device for a lost one. A rank's `mutex` keeps its gathering's call
+ *           and the abort apart. A call that waits for a lost rank itself is aborted anyway, after
+ *           ABORT_S.
+ * Failure   If a rank leaves a collective, the others wait forever. If the ranks are threads, the
+ *           rank whose NCCL or GPU has failed records that for the process (cuda_fail) and aborts
+ *           the group; the engine then finds the failure and ends the server. If they are
+ *           processes, it tells its owner (gpu_join.lose), which ends it; the others then find it
+ *           lost and abort. */
 #include "kernels/cuda/runtime/nccl.cuh"
 
 #include <atomic>
@@ -19,6 +21,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "kernels/cuda/runtime/runtime.cuh"
 extern "C" {
 #include "kernels/gpu_group.h"
 }
@@ -32,7 +35,6 @@ static struct {
                       struct ncclComm *comm, cudaStream_t stream);
     int (*destroy)(struct ncclComm *comm);
     const char *(*error_text)(int result);
-    /* for processes */
     int (*make_id)(struct gpu_group_id *id);
     int (*init_rank)(struct ncclComm **comm, int n, struct gpu_group_id id, int rank);
     int (*abort)(struct ncclComm *comm);
@@ -74,9 +76,9 @@ struct cuda_group {
     int gpu;
     void (*lose)(void *arg, const char *why); /* NULL: the ranks are threads */
     void *arg;
-    std::atomic<bool> aborted; /* the communicator must not be used any more */
-    std::atomic<bool> told;    /* `lose` was called */
-    pthread_mutex_t mutex;     /* guards the communicator's calls */
+    std::atomic<bool> aborted;        /* the communicators must not be used any more */
+    std::atomic<bool> told;           /* `lose` was called */
+    pthread_mutex_t mutex[MAX_RANKS]; /* guards the calls with a rank's communicator */
 };
 
 static void close_group(struct rank_group *head) {
@@ -84,7 +86,7 @@ static void close_group(struct rank_group *head) {
     /* all collectives are complete */
     for (int r = 0; r < head->ranks; r++)
         if (group->comm[r] && !group->aborted) library.destroy(group->comm[r]);
-    pthread_mutex_destroy(&group->mutex);
+    for (pthread_mutex_t &mutex : group->mutex) pthread_mutex_destroy(&mutex);
     free(group);
 }
 
@@ -92,7 +94,7 @@ static struct cuda_group *new_group(int ranks) {
     struct cuda_group *group = (struct cuda_group *)mem_calloc(1, sizeof *group);
     group->head.ranks = ranks;
     group->head.close = close_group;
-    pthread_mutex_init(&group->mutex, NULL);
+    for (pthread_mutex_t &mutex : group->mutex) pthread_mutex_init(&mutex, NULL);
     return group;
 }
 
@@ -106,24 +108,40 @@ int nccl_gpu(const struct rank_group *head, int rank) {
     return group->lose ? group->gpu : rank;
 }
 
+/* After this no gathering begins, and one that waits on the device ends. */
+void gpu_group_abort(struct rank_group *head) {
+    struct cuda_group *group = (struct cuda_group *)head;
+    struct timespec until;
+    if (group->aborted.exchange(true)) return;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ABORT_S;
+    for (int r = 0; r < head->ranks; r++) {
+        if (!group->comm[r]) continue;
+        const bool is_free = pthread_mutex_timedlock(&group->mutex[r], &until) == 0;
+        library.abort(group->comm[r]);
+        if (is_free) pthread_mutex_unlock(&group->mutex[r]);
+    }
+}
+
 /* ---- gathering ------------------------------------------------------------------------------ */
 
 static void lose(struct cuda_group *group, int rank, const char *why) {
-    if (!group->lose) {
-        log_line(LOG_ERROR, "%s The other ranks wait for rank %d, so the process ends at once.",
-                 why, rank);
-        abort();
-    }
-    if (!group->told.exchange(true)) group->lose(group->arg, why);
+    struct err lost;
+    if (group->told.exchange(true)) return;
+    if (group->lose) return group->lose(group->arg, why);
+    err_set(&lost, STATUS_SERVER_ERROR, NULL, "Rank %d of %d is lost: %s", rank, group->head.ranks,
+            why);
+    cuda_fail(&lost);
+    gpu_group_abort(&group->head);
 }
 
-static int gather_of_process(struct cuda_group *group, int rank, const void *send, void *received,
-                             size_t bytes, cudaStream_t stream) {
+static int gather(struct cuda_group *group, int rank, const void *send, void *received,
+                  size_t bytes, cudaStream_t stream) {
     int result = NCCL_SUCCESS;
-    pthread_mutex_lock(&group->mutex);
+    pthread_mutex_lock(&group->mutex[rank]);
     if (!group->aborted)
         result = library.all_gather(send, received, bytes, NCCL_UINT8, group->comm[rank], stream);
-    pthread_mutex_unlock(&group->mutex);
+    pthread_mutex_unlock(&group->mutex[rank]);
     return group->aborted ? (int)NCCL_SUCCESS : result;
 }
 
@@ -133,9 +151,7 @@ void nccl_gather(struct cuda_group *group, int rank, const void *send, void *rec
     assert(rank >= 0 && rank < group->head.ranks && bytes > 0);
     if (cuda_failure(&err)) return lose(group, rank, err.message);
     assert(group->comm[rank]);
-    const int result = group->lose ? gather_of_process(group, rank, send, received, bytes, stream)
-                                   : library.all_gather(send, received, bytes, NCCL_UINT8,
-                                                        group->comm[rank], stream);
+    const int result = gather(group, rank, send, received, bytes, stream);
     if (result == NCCL_SUCCESS) return;
     err_set(&err, STATUS_SERVER_ERROR, NULL, "NCCL has failed: gathering the ranks' rows: %s.",
             library.error_text(result));
@@ -192,19 +208,6 @@ enum status rank_group_cuda_new(struct rank_group **out, int ranks, struct err *
 }
 
 /* ---- ranks that are processes --------------------------------------------------------------- */
-
-/* After this no gathering begins, and one that waits on the device ends. */
-void gpu_group_abort(struct rank_group *head) {
-    struct cuda_group *group = (struct cuda_group *)head;
-    struct timespec until;
-    if (group->aborted.exchange(true)) return;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += ABORT_S;
-    const bool is_free = pthread_mutex_timedlock(&group->mutex, &until) == 0;
-    for (int r = 0; r < head->ranks; r++)
-        if (group->comm[r]) library.abort(group->comm[r]);
-    if (is_free) pthread_mutex_unlock(&group->mutex);
-}
 
 enum status gpu_group_id(struct gpu_group_id *id, struct err *err) {
     enum status status = gpu_group_check(err);

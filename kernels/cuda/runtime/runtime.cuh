@@ -16,6 +16,10 @@ bool device_has_code();
  * (early_grids_find). */
 void device_log(const cudaDeviceProp *prop, int device);
 
+/* Records a failure as cuda_check does, but one that is no call of CUDA's; `why` is copied. Any
+ * thread. */
+void cuda_fail(const struct err *why);
+
 /* The purpose of a piece of memory and how to reduce it: "the weights", "give a smaller model".
  * `param` is the option at fault, or NULL. */
 struct alloc_hint {
