@@ -23,6 +23,7 @@ static enum status follow_open(struct opening *o, struct ranks_plan *plan, bool 
     *plan = (struct ranks_plan){.model = &o->engine->model.config,
                                 .weights = model_file_weights(&o->file),
                                 .config = config};
+    open_adapter_memory(o);
     *is_valid = !settings_check(o, NULL);
     if (*is_valid) plan->backend = backend_plan(o->engine, config);
     return STATUS_OK;

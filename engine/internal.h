@@ -101,6 +101,8 @@ struct opening {
 
 /* open.c: reads the model's config and what follows from it in the settings. */
 enum status open_config(struct opening *o, struct err *err);
+/* open.c: sets the memory of adapters if the settings leave it out. All ranks find the same. */
+void open_adapter_memory(struct opening *o);
 /* Chooses the device of the settings. */
 enum status open_device(struct opening *o, struct err *err);
 

@@ -60,17 +60,23 @@ static enum status meet_ranks(struct opening *o, struct err *err) {
     return ranks_meet(peers, &self, &o->machine.available, &o->machine.device, err);
 }
 
+void open_adapter_memory(struct opening *o) {
+    struct engine_config *config = &o->config;
+    if (config->max_adapters == 0 || config->adapter_memory > 0) return;
+    const int64_t most =
+        adapter_most_bytes(&o->engine->model.config, config->max_adapter_rank, config->ranks);
+    config->adapter_memory = config->max_adapters * most;
+    assert(config->adapter_memory > 0);
+}
+
 static enum status plan_memory(struct opening *o, struct err *err) {
     struct engine *engine = o->engine;
     struct model_config model = engine->model.config;
     machine_memory_read(&o->machine);
+    open_adapter_memory(o);
     enum status status = meet_ranks(o, err);
     if (status) return status;
     draft_bound(o);
-    if (o->config.max_adapters > 0 && o->config.adapter_memory == 0)
-        o->config.adapter_memory =
-            o->config.max_adapters *
-            adapter_most_bytes(&model, o->config.max_adapter_rank, o->config.ranks);
     model.file_bytes =
         planned_bytes(model_file_weights(&o->file), o->config.quantization, model.file_bytes);
     status = memory_plan(&engine->memory, &model, &o->config, &o->machine, err);

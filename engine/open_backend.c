@@ -61,8 +61,8 @@ static enum status check_adapters(const struct opening *o, struct err *err) {
     const struct engine_config *config = &o->config;
     const char *why = NULL;
     if (config->max_adapters == 0) return STATUS_OK;
-    if (config->device == DEVICE_CUDA && config->ranks > 1)
-        why = "several GPUs: adapters are divided only among ranks on CPUs";
+    if (config->device == DEVICE_CUDA && config->ranks > 1 && config->peers)
+        why = "GPUs in several processes: adapters are divided only among those of one process";
     if (o->engine->model.config.is_encoder) why = "an encoder: adapters are for decoders";
     if (config->ranks > 1 && o->engine->model.config.state.kind != STATE_CONV)
         why = "{tensor-parallel-size}: adapters of recurrent layers are not divided among ranks";

@@ -362,7 +362,8 @@ static void plan_checkpoints(struct engine_memory *plan, const struct model_conf
 }
 
 /* The numbers of adapters: the given bytes, which must fit beside weights and scratch. With a GPU
- * they are in the host's memory and, again, in the device's, which counts them in its pool. */
+ * they are in the host's memory and, again, in the device's, which counts them in its pool. Each of
+ * several GPUs has its share. */
 static enum status plan_adapters(struct engine_memory *plan, const struct engine_config *config,
                                  const struct machine_memory *machine, struct err *err) {
     int64_t left = machine->available;
@@ -370,7 +371,10 @@ static enum status plan_adapters(struct engine_memory *plan, const struct engine
     if (config->max_adapters == 0) return STATUS_OK;
     assert(config->adapter_memory > 0);
     plan->adapters = config->adapter_memory;
-    if (plan->adapters < left) return STATUS_OK;
+    if (plan->adapters < left) {
+        if (on_cuda(config) && config->ranks > 1) plan->adapters /= config->ranks;
+        return STATUS_OK;
+    }
     return err_set(err, STATUS_USAGE, "lora-memory",
                    "%d adapters of rank %d take up to %" PRId64 " MiB, and %" PRId64
                    " MiB of the host's memory are free for them; lower {max-loras} or "

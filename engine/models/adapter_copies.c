@@ -12,7 +12,8 @@
  * and the engine thread reads those fields only for numbers of its rows, which do not change. The
  * room of a copy that is not current is free. If no free room is long enough, all copies are
  * dropped, and those of the step's rows are made again. All loaded adapters fit (bytes,
- * used_bytes). */
+ * used_bytes). If ranks share the model, each has the copies of its parts on its own device: all
+ * parts of an adapter have the same number of bytes, so a rank needs its share of the memory. */
 #include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -39,7 +40,8 @@ enum status adapter_copies_open(struct model *model, struct err *err) {
     struct adapter_copies *copies = &a->copies;
     assert(a->n > 0 && a->bytes > 0 && !copies->numbers && !copies->parts);
     if (model->backend->host_memory) return STATUS_OK;
-    copies->bytes = a->bytes;
+    copies->bytes = a->bytes / model->shard.ranks;
+    assert(copies->bytes > 0);
     copies->numbers = take(model->backend, (size_t)copies->bytes, err);
     if (copies->numbers) copies->parts = take(model->backend, parts_bytes(model), err);
     if (!copies->parts) return STATUS_USAGE;

@@ -104,7 +104,7 @@ struct model_adapters {
     uint64_t n_versions;                 /* of the thread that loads adapters */
     struct row_adapters rows, read_rows; /* of a step: all, and those that are read */
     int32_t *of_logit_rows;    /* [max_logit_rows] the adapters of the rows that are read */
-    int64_t bytes, used_bytes; /* for the numbers of all adapters */
+    int64_t bytes, used_bytes; /* for the numbers of all adapters, on all ranks together */
     struct adapter_copies copies;
 };
 
@@ -172,8 +172,8 @@ void model_write_program(struct model *model);
 
 /* ---- adapters (adapters.c) ------------------------------------------------------------------ */
 
-/* Makes room for n adapters whose numbers have at most `bytes` together. Call it once, after
- * model_load. model_adapters_close frees it. */
+/* Makes room for n adapters whose numbers have at most `bytes` on all ranks together. Call it once,
+ * after model_load. model_adapters_close frees it. */
 void model_adapters_open(struct model *model, int n, int64_t bytes);
 void model_adapters_close(struct model *model);
 

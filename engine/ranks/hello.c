@@ -83,6 +83,7 @@ static void add_settings(struct hello *hello, const struct engine_config *c) {
     add_fact(hello, "max-num-batched-tokens", "%d", c->max_num_batched_tokens);
     add_fact(hello, "max-loras", "%d", c->max_adapters);
     add_fact(hello, "max-lora-rank", "%d", c->max_adapter_rank);
+    add_fact(hello, "lora-memory", "%" PRId64 " bytes", c->adapter_memory);
     add_fact(hello, "enforce-eager", "%s", c->enforce_eager ? "on" : "off");
     add_fact(hello, "wgmma", "%s", c->wgmma ? "on" : "off");
     add_fact(hello, "deterministic", "%s", c->allow_batch_variant_gemm ? "off" : "on");

@@ -18,7 +18,8 @@ enum status rank_load(struct rank *rank, const struct ranks_plan *plan, struct r
     model->config = *plan->model;
     status = model_load(model, plan->weights, plan->config, err);
     if (status || plan->config->max_adapters == 0) return status;
-    model_adapters_open(model, plan->config->max_adapters, INT64_MAX); /* rank 0 counts the bytes */
+    /* rank 0 counts the bytes that are used */
+    model_adapters_open(model, plan->config->max_adapters, plan->config->adapter_memory);
     return model_adapters_attach(model, err);
 }
 
