@@ -141,17 +141,33 @@ size_t message_step_pack(int32_t *out, size_t capacity, const struct step *step,
     return n * sizeof *out;
 }
 
-/* Are the numbers of a header possible? A step that copies states has their numbers. */
+/* The bit of a step's array in a header. */
+static int32_t bit_of(size_t at) {
+    int i = 0;
+    while (i < N_ARRAYS - 1 && arrays[i].at != at) i++;
+    assert(arrays[i].at == at);
+    return 1 << i;
+}
+
+/* Has the header the arrays of every step, and those of copied states if there are any? */
+static bool has_arrays(const int32_t *header) {
+    int32_t needed = bit_of(offsetof(struct step, token)) |
+                     bit_of(offsetof(struct step, position)) | bit_of(offsetof(struct step, slot)) |
+                     bit_of(offsetof(struct step, row_start)) |
+                     bit_of(offsetof(struct step, table));
+    if (header[STATE_COPIES] > 0)
+        needed |= bit_of(offsetof(struct step, state)) | bit_of(offsetof(struct step, state_from)) |
+                  bit_of(offsetof(struct step, state_to));
+    return (header[ARRAYS] & needed) == needed && header[ARRAYS] >> N_ARRAYS == 0;
+}
+
+/* Are the numbers of a header possible? */
 static bool header_is_whole(const int32_t *header) {
-    const int32_t of_copies = 1 << 14 | 1 << 16 | 1 << 17;
-    const int32_t needed = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 4 | 1 << 8;
     return header[KIND] == MESSAGE_PASS && header[ROWS] > 0 && header[SEQUENCES] > 0 &&
            header[SEQUENCES] <= header[ROWS] && header[BLOCKS] > 0 && header[LOGIT_ROWS] >= 0 &&
            header[LOGIT_ROWS] <= header[ROWS] && header[HIDDEN] >= 0 &&
            header[HIDDEN] <= header[LOGIT_ROWS] && header[COPIES] >= 0 &&
-           header[STATE_COPIES] >= 0 &&
-           (header[STATE_COPIES] == 0 || (header[ARRAYS] & of_copies) == of_copies) &&
-           (header[ARRAYS] & needed) == needed && header[ARRAYS] >> N_ARRAYS == 0;
+           header[STATE_COPIES] >= 0 && has_arrays(header);
 }
 
 bool message_step_unpack(struct step *out, const int32_t *message, size_t bytes) {
