@@ -87,12 +87,14 @@ static void check_rows(const struct lacking *l, enum dtype type, int K, const in
     free(rows), free(x), free(right);
 }
 
+/* K, rounded up to whole blocks. */
 static int depth(enum dtype type, int K) {
-    return dtype_block_elements((int)type) == 256 ? (K + 255) / 256 * 256 : K;
+    int block = dtype_block_elements((int)type);
+    return (K + block - 1) / block * block;
 }
 
-/* K types have at least 8 blocks, and every trap takes some microseconds, so they test every third
- * number of rows, which includes every number of rows of a last tile. */
+/* Types of long blocks have more work, and every trap takes some microseconds, so they test every
+ * third number of rows, which includes every number of rows of a last tile. */
 START_TEST(amx_of_every_number_of_rows) {
     int counts[MAX_ROWS], n = 0, step = depth(types[_i], 64) > 64 ? 3 : 1;
     for (int rows = 1; rows <= MAX_ROWS; rows += step) counts[n++] = rows;
