@@ -1,4 +1,4 @@
-"""Measures what promises, receipts and adapters cost: each beside the same work without it, in turns (A B B A).
+"""Measures what promises, receipts, adapters and other keys cost: each beside the same work without it, in turns (A B B A).
 
     python3 bench/costs.py [--program build/penstock] [--model models/....gguf] [--repeats 9] [--only C20a ...] [--out FILE]
 
@@ -7,6 +7,7 @@ C20b  16 streams with a signed receipt each, and without: tokens/s, with / witho
 C20c  16 streams of 4 adapters of rank 16, and of the base model: tokens/s, adapters / base
 C20d  16 streams of the base model, on a server with an adapter and --max-loras 8, and on one without: tokens/s, with / without
 C20e  8 streams while an adapter of rank 16 is loaded again and again, and alone: ITL p99, loading / alone
+C20g  one request at a time of a key, while another key has 100, and alone: TTFT p95, beside it / alone
 C20f  MiB that an idle server holds after 48 streams with Idempotency-Keys and receipts, more than after 48 plain ones
 
 A figure is the median of the ratios of the repeats, with their range. The ratio of the processor time is for a machine that
@@ -33,7 +34,13 @@ import works
 
 RANK, N_ADAPTERS, ADMIN = 16, 4, "admin-key-of-the-bench"
 EIGHT = dataclasses.replace(works.TOGETHER, name="eight", what="8 at once, 64 in 128 out", users=8)
+SINGLE = works.Work("single", "one at a time, 64 in 8 out", 64, 8, queue_length=40)
+N_CROWD = 100  # requests of the other key at once
 IDLE_SECONDS = 2  # after which the server has returned free memory
+
+
+def ttft_p95_ms(requests):
+    return 1e3 * works.percentile([one["times"][0] - one["start"] for one in requests], .95)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +52,7 @@ class Row:
     work: works.Work = works.TOGETHER
 
     def is_met(self, ratio):
-        return ratio <= self.goal if self.metric is works.itl_p99_ms else ratio >= self.goal
+        return ratio <= self.goal if self.metric in (works.itl_p99_ms, ttft_p95_ms) else ratio >= self.goal
 
 
 ROWS = [
@@ -54,6 +61,7 @@ ROWS = [
     Row("C20c", "4 adapters / base model", .75),
     Row("C20d", "base model: --max-loras 8 / without adapters", .98),
     Row("C20e", "ITL p99: adapters load / alone", 1.5, works.itl_p99_ms, EIGHT),
+    Row("C20g", "TTFT p95: another key has 100 requests / alone", 1.5, ttft_p95_ms, SINGLE),
 ]
 MEMORY, MEMORY_GOAL = "C20f", 3  # MiB
 
@@ -104,42 +112,76 @@ def with_receipt(_i):
     return {"receipt": True}, ""
 
 
+def with_own_key(_i):
+    return {}, "Authorization: Bearer of-one\r\n"
+
+
 def of_adapter(i):
     return {"model": f"a{i % N_ADAPTERS}"}, ""
 
 
-class Loads:
-    """Loads an adapter again and again during a block, each time another one under the same name."""
+class Meanwhile:
+    """Sends requests again and again during a block, from some threads; body_of(n) is the n-th."""
 
-    def __init__(self, url, folders):
-        self.url, self.folders, self.n, self.error = url, folders, 0, None
-        self.is_over, self.thread = threading.Event(), None
+    def __init__(self, url, key, n_threads=1):
+        self.url, self.key, self.n_threads, self.n, self.error = url, key, n_threads, 0, None
+        self.is_over, self.threads = threading.Event(), []
 
-    def load(self):
-        body = {"lora_name": "again", "lora_path": str(self.folders[self.n % len(self.folders)]), "load_inplace": True}
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {ADMIN}"}
-        request = urllib.request.Request(self.url + "/v1/load_lora_adapter", json.dumps(body).encode(), headers)
-        urllib.request.urlopen(request).close()
+    def send(self):
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.key}"}
+        body = json.dumps(self.body_of(self.n)).encode()
         self.n += 1
+        with urllib.request.urlopen(urllib.request.Request(self.url + self.path, body, headers)) as answer:
+            answer.read()
 
     def repeat(self):
         try:
             while not self.is_over.is_set():
-                self.load()
+                self.send()
         except OSError as error:
             self.error = error
 
     def __enter__(self):
         self.is_over.clear()
-        self.thread = threading.Thread(target=self.repeat)
-        self.thread.start()
+        self.threads = [threading.Thread(target=self.repeat) for _ in range(self.n_threads)]
+        for thread in self.threads:
+            thread.start()
         return self
 
     def __exit__(self, *_):
         self.is_over.set()
-        self.thread.join()
+        for thread in self.threads:
+            thread.join()
         if self.error:
-            raise RuntimeError(f"an adapter was not loaded: {self.error}")
+            raise RuntimeError(f"{self.path}: {self.error}")
+
+
+class Loads(Meanwhile):
+    """Loads an adapter, each time another one under the same name."""
+    path, what = "/v1/load_lora_adapter", "adapters were loaded"
+
+    def __init__(self, url, folders):
+        super().__init__(url, ADMIN)
+        self.folders = folders
+
+    def body_of(self, n):
+        return {"lora_name": "again", "lora_path": str(self.folders[n % len(self.folders)]), "load_inplace": True}
+
+
+class Crowd(Meanwhile):
+    """The requests of the other key, which all are there before the block begins."""
+    path, what = "/v1/completions", "requests of the other key were sent"
+
+    def __init__(self, url):
+        super().__init__(url, "of-the-crowd", N_CROWD)
+
+    def body_of(self, n):
+        return {"model": "m", "prompt": works.token_ids(64, f"crowd {n}"), "max_tokens": 128, "ignore_eos": True, "temperature": 0}
+
+    def __enter__(self):
+        super().__enter__()
+        time.sleep(1)
+        return self
 
 
 @contextlib.contextmanager
@@ -160,6 +202,12 @@ def sides(row, folder):
             first = stack.enter_context(folder.server("--max-loras", 8, *folder.loras(1)))
             second = stack.enter_context(folder.server())
             yield [(Client(first), nothing), (Client(second), nothing)]
+        elif row.id == "C20g":
+            keys = folder.path / "keys.yaml"
+            keys.write_text("keys:\n  - name: quiet\n    key: of-one\n  - name: crowd\n    key: of-the-crowd\n")
+            server = stack.enter_context(folder.server("--api-key-file", keys, "--max-queued-requests", 2 * N_CROWD))
+            quiet = Client(server, with_own_key)
+            yield [(quiet, Crowd(server.url)), (quiet, nothing)]
         else:
             adapters = [folder.adapter(i) for i in range(2)]
             server = stack.enter_context(folder.server("--enable-runtime-lora", "--lora-dir", folder.path, "--admin-key", ADMIN,
@@ -189,9 +237,9 @@ def measure(row, both, repeats):
             order = (0, 1) if repeat % 2 == 0 else (1, 0)
             figures = {i: turn(row, pair[i], 2 * repeat + k) for k, i in enumerate(order)}
             found.append((figures[0], figures[1]))
-        loads = pair[0][1]
-        if isinstance(loads, Loads):
-            print(f"{loads.n} adapters were loaded", flush=True)
+        meanwhile = pair[0][1]
+        if isinstance(meanwhile, Meanwhile):
+            print(f"{meanwhile.n} {meanwhile.what}", flush=True)
     return found
 
 
