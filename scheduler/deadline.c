@@ -10,9 +10,10 @@
  *   + the rest of the shortest load so far, if the model is not loaded (unload.c)
  *
  * Of the queued tokens, the share that the prefix cache has had so far does not count. The
- * request's own prompt counts only without a prefix cache, because it may be known. If all places
- * of the batch are taken, the measured time between two requests that leave the queue is a second
- * lower bound. A request that goes before queued ones (priority) is not estimated.
+ * request's own prompt counts only without a prefix cache, because it may be known. If the batch is
+ * full, or the share has its part of it (shares.h), the measured time between two requests that
+ * leave the queue is a second lower bound. A request that goes before queued ones (priority) is not
+ * estimated.
  *
  * A deadline that passes later ends the request with FINISH_TIMEOUT at the start of the next step.
  * The engine thread keeps the earliest deadline, so a step without late requests compares two
@@ -39,7 +40,8 @@ static double estimate_ns(const struct scheduler *s, const struct generation *g)
     if (!s->config.prefix_caching) rows += g->n_prompt;
     double ns = queue_cost_ns(&inbox->cost, rows, max_int(g->min_tokens, 1));
     ns += load_left_ns(s);
-    bool is_full = stats->running >= s->max_seqs;
+    bool is_full = stats->running >= s->max_seqs ||
+                   queue->running >= shares_most_rows(&s->shares, s->max_seqs);
     return is_full ? fmax(ns, (requests + 1) * stats->queue_pace.interval_ns) : ns;
 }
 
@@ -66,6 +68,18 @@ enum status deadline_check(struct scheduler *s, const struct generation *g, stru
 
 /* ---- engine thread -------------------------------------------------------------------------- */
 
+/* Counts the running sequences of each share. The caller holds the mutex. */
+static void count_running(struct scheduler *s) {
+    struct share_queue *queue = s->inbox.by_share;
+    if (s->shares.n == 1) return;
+    for (int i = 0; i < s->shares.n; i++) queue[i].running = 0;
+    list_each(node, &s->running) {
+        const struct sequence *sequence = sequence_of(node);
+        assert(sequence->request->share < s->shares.n);
+        queue[sequence->request->share].running++;
+    }
+}
+
 void deadline_publish(struct scheduler *s) {
     const struct scheduler_config *config = &s->config;
     const struct step_shape decodes = {.decode_rows = s->plan.shape.decode_rows};
@@ -73,6 +87,7 @@ void deadline_publish(struct scheduler *s) {
     int rows = config->max_mixed_prefill_tokens;
     if (target > 0) rows = step_cost_rows_in(&s->cost, &decodes, 0, target);
     rows = max_int(min_int(rows, config->max_num_batched_tokens), s->port.row_quantum);
+    count_running(s);
     step_cost_queue(&s->cost, decodes.decode_rows, rows, &s->inbox.cost);
 }
 

@@ -23,6 +23,7 @@
 /* The queued requests of a share, as queued_requests and queued_tokens. */
 struct share_queue {
     _Atomic int requests, tokens;
+    int running; /* the share's running sequences; with a single share always 0 */
 };
 
 /* State that other threads access. */

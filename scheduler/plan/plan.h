@@ -7,6 +7,8 @@
  *   - Sequences are ordered by priority number (lower first), then by arrival. If there are several
  *     shares (shares.h), waiting sequences of a priority are considered by their share's counter
  *     instead, and by arrival within a share. Prompts that this plan admits count for the next one.
+ *     One share cannot fill the batch: it leaves some batch rows to the others (shares.h), so
+ *     their next request does not wait until a sequence ends.
  *   - First all running sequences that need one row (decodes) get it, then running ones that need
  *     more, then waiting ones, while rows, logit rows and blocks last. A long prompt gets the rows
  *     that are left, so several prompts may share a step. If any sequence decodes, prompts get at
@@ -129,6 +131,7 @@ struct ledger {
 struct turn {
     uint64_t admitted;           /* service of the prompts that this plan admits */
     const struct sequence *seen; /* its last waiting sequence that was considered, or NULL */
+    int rows;                    /* its batch rows: running and admitted sequences */
 };
 
 struct plan {

@@ -219,6 +219,24 @@ static uint64_t plan_service(const struct plan *plan, const struct sequence *seq
     return plan->view.shares->share[share].service + plan->turn[share].admitted;
 }
 
+/* Would the sequence take a batch row that its share must leave to others? A share without running
+ * sequences may always start one. */
+static bool plan_is_kept_out(const struct plan *plan, const struct sequence *sequence) {
+    const int rows = plan->turn[sequence->request->share].rows;
+    const int most = shares_most_rows(plan->view.shares, plan->view.max_seqs);
+    return rows > 0 && rows + plan_batch_rows(plan, sequence) > most;
+}
+
+/* Begins the turns: the shares' batch rows are those of the sequences that run. */
+static void plan_begin_turns(struct plan *plan) {
+    memset(plan->turn, 0, (size_t)plan->n_shares * sizeof *plan->turn);
+    for (int i = 0; i < plan->n_items; i++) {
+        const int share = plan->item[i].sequence->request->share;
+        assert(share >= 0 && share < plan->n_shares);
+        plan->turn[share].rows++;
+    }
+}
+
 /* Returns the next waiting sequence to consider, or NULL: in the best priority with one, the first
  * one of the share with the least service. */
 static struct sequence *plan_next_turn(struct plan *plan) {
@@ -226,6 +244,7 @@ static struct sequence *plan_next_turn(struct plan *plan) {
     list_each(node, plan->view.waiting) {
         struct sequence *sequence = sequence_of(node);
         const struct sequence *seen = plan->turn[sequence->request->share].seen;
+        if (plan_is_kept_out(plan, sequence)) continue;
         if (next && sequence->request->priority != next->request->priority) break;
         if (seen && !sequence_before(seen, sequence)) continue;
         if (!next || plan_service(plan, sequence) < plan_service(plan, next)) next = sequence;
@@ -235,11 +254,12 @@ static struct sequence *plan_next_turn(struct plan *plan) {
     return next;
 }
 
-/* Counts the prompt of an admitted request that runs for the first time. */
+/* Counts the batch rows of an admitted request, and its prompt if it runs for the first time. */
 static void plan_count_turn(struct plan *plan, const struct plan_item *item) {
     const struct request *request = item->sequence->request;
     const struct share *share = &plan->view.shares->share[request->share];
     int hits = item->hits + item->host_hits, size = plan->view.pool->block_size;
+    plan->turn[request->share].rows += request->beams ? request->n : 1;
     if (request->queued)
         plan->turn[request->share].admitted +=
             share_cost(share, plan_prompt_cost(item->sequence, hits, size));
@@ -251,7 +271,7 @@ void plan_admit_waiting(struct plan *plan) {
     int n_held_back = 0;
     plan_promise_running(plan);
     if (!plan_admit_rest(plan)) return;
-    memset(plan->turn, 0, (size_t)plan->n_shares * sizeof *plan->turn);
+    plan_begin_turns(plan);
     while (plan->rows < plan->row_limit) {
         struct sequence *sequence = plan_next_turn(plan);
         if (!sequence) return;

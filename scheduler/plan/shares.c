@@ -15,6 +15,14 @@ void shares_free(struct shares *shares) {
     mem_free(shares->share);
 }
 
+enum { KEPT_PART = 8 }; /* a share leaves max_seqs / KEPT_PART rows to the others */
+
+int shares_most_rows(const struct shares *shares, int max_seqs) {
+    assert(shares->n >= 1 && max_seqs >= 1);
+    const int kept = min_int(shares->n - 1, max_int(max_seqs / KEPT_PART, 1));
+    return max_int(max_seqs - kept, 1);
+}
+
 /* Returns the smallest counter of the shares with queued requests. */
 static uint64_t least_service(const struct shares *shares) {
     const struct share *least = NULL;

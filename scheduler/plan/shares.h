@@ -12,6 +12,10 @@
  * whose queue became empty last. So the services of two shares that both have queued requests,
  * divided by their weights, never differ by more than a bound that does not depend on the time.
  *
+ * The counters order only waiting sequences, and a long answer may run for a minute. So a share
+ * must not fill the batch: it leaves an eighth of the batch rows to the others, at least one row,
+ * and at most one row for each other share.
+ *
  * Engine thread only. shares_init allocates all memory.
  */
 #ifndef PENSTOCK_SHARES_H
@@ -47,6 +51,9 @@ static inline uint64_t share_cost(const struct share *share, uint64_t tokens) {
 static inline void share_charge(struct share *share, uint64_t tokens) {
     share->service += share_cost(share, tokens);
 }
+
+/* Returns the batch rows that one share may have, of max_seqs: at least 1. Any thread. */
+int shares_most_rows(const struct shares *shares, int max_seqs);
 
 /* A request of the share is queued; it runs for the first time, or ends before it has run. */
 void shares_arrive(struct shares *shares, int share);

@@ -139,7 +139,11 @@ END_TEST
 START_TEST(a_full_batch_leaves_at_its_measured_pace) {
     struct err err = {0};
     begin();
-    for (int k = 0; k < 2; k++) ck_assert_int_eq(put(ask(k, 4, 90, 0), &err), STATUS_OK);
+    for (int k = 0; k < 2; k++) {
+        struct generation *g = ask(k, 4, 90, 0);
+        g->share = k;
+        ck_assert_int_eq(put(g, &err), STATUS_OK);
+    }
     for (int i = 0; i < 3; i++) scheduler_step(at.scheduler);
     at.scheduler->stats.queue_pace.interval_ns = 2000.0 * MS;
     inbox_publish(at.scheduler);
@@ -147,6 +151,23 @@ START_TEST(a_full_batch_leaves_at_its_measured_pace) {
     ck_assert_int_eq(err.retry_after_s, 2);
     ck_assert_int_eq(put(ask(2, 4, 1, 0), &err), STATUS_OK);
     ck_assert_int_eq(put(ask(3, 4, 1, 3000), &err), STATUS_OVERLOADED); /* two places */
+    run_all();
+    end();
+}
+END_TEST
+
+/* A share that has its part of the batch waits for its own sequences, another one does not. */
+START_TEST(the_part_of_a_share_leaves_at_the_same_pace) {
+    struct err err = {0};
+    begin();
+    ck_assert_int_eq(put(ask(0, 4, 90, 0), &err), STATUS_OK);
+    for (int i = 0; i < 3; i++) scheduler_step(at.scheduler);
+    at.scheduler->stats.queue_pace.interval_ns = 2000.0 * MS;
+    inbox_publish(at.scheduler);
+    ck_assert_int_eq(put(ask(1, 4, 1, 500), &err), STATUS_OVERLOADED);
+    struct generation *other = ask(2, 4, 1, 500);
+    other->share = 1;
+    ck_assert_int_eq(put(other, &err), STATUS_OK);
     run_all();
     end();
 }
@@ -223,6 +244,7 @@ int main(void) {
     tcase_add_test(core, the_own_prompt_counts_without_a_prefix_cache);
     tcase_add_test(core, tokens_that_were_cached_so_far_do_not_count);
     tcase_add_test(core, a_full_batch_leaves_at_its_measured_pace);
+    tcase_add_test(core, the_part_of_a_share_leaves_at_the_same_pace);
     tcase_add_test(core, a_deadline_in_the_past_is_refused);
     tcase_add_test(core, a_deadline_that_passes_ends_the_request_and_no_other);
     tcase_add_test(core, all_choices_and_searches_end);

@@ -4,6 +4,12 @@
 #include "scheduler/plan_scene.h"
 #include "support/suite_main.h"
 
+static struct sequence *wait_of(int who, int n_prompt, int priority) {
+    struct sequence *sequence = wait(n_prompt, priority);
+    sequence->request->share = who;
+    return sequence;
+}
+
 START_TEST(decodes_are_first_and_a_prompt_takes_the_rest) {
     begin(100, 8, 10, 8, false);
     struct sequence *prefill = run(50, 8, 0), *a = run(9, 8, 0), *b = run(21, 20, 0);
@@ -54,7 +60,7 @@ END_TEST
 
 START_TEST(no_more_sequences_than_allowed) {
     begin(100, 3, 100, 8, false);
-    struct sequence *a = run(9, 8, 0), *b = wait(4, 0), *c = wait(4, 0), *d = wait(4, 0);
+    struct sequence *a = run(9, 8, 0), *b = wait(4, 0), *c = wait_of(1, 4, 0), *d = wait(4, 0);
     plan_make(&plan, &view);
     ck_assert_int_eq(rows_of(a), 1);
     ck_assert_int_eq(rows_of(b), 4);
@@ -310,12 +316,6 @@ END_TEST
 
 /* ---- shares --------------------------------------------------------------------------------- */
 
-static struct sequence *wait_of(int who, int n_prompt, int priority) {
-    struct sequence *sequence = wait(n_prompt, priority);
-    sequence->request->share = who;
-    return sequence;
-}
-
 /* The share with the least service is next, whatever arrived first. */
 START_TEST(the_share_with_the_least_service_is_next) {
     begin(100, 1, 64, 8, false);
@@ -333,6 +333,23 @@ START_TEST(the_share_with_the_least_service_is_next) {
     struct sequence *urgent = wait_of(2, 8, -1); /* priority comes before shares */
     plan_make(&plan, &view);
     ck_assert_int_eq(rows_of(urgent), 8);
+    end();
+}
+END_TEST
+
+/* A share leaves a place in the batch to the others, even if only its own sequences wait. Another
+ * share gets that place at once. */
+START_TEST(no_share_fills_the_batch) {
+    begin(100, 3, 64, 8, false);
+    struct sequence *a = run(9, 8, 0), *b = wait_of(0, 4, 0), *c = wait_of(0, 4, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a), 1);
+    ck_assert_int_eq(rows_of(b), 4);
+    ck_assert_int_eq(rows_of(c), -1);
+    struct sequence *other = wait_of(2, 6, 1); /* even with a worse priority */
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(c), -1);
+    ck_assert_int_eq(rows_of(other), 6);
     end();
 }
 END_TEST
@@ -392,6 +409,7 @@ int main(void) {
     tcase_add_test(core, beams_of_a_search_get_rows_together);
     tcase_add_test(core, a_plan_moves_nothing_and_repeats);
     tcase_add_test(core, the_share_with_the_least_service_is_next);
+    tcase_add_test(core, no_share_fills_the_batch);
     tcase_add_test(core, admitted_prompts_take_turns);
     tcase_add_test(core, a_turn_is_kept_until_there_is_room);
     suite_add_tcase(suite, core);

@@ -8,6 +8,7 @@
 #include "support/suite_main.h"
 
 enum { N_SHARES = 4, SEQS = 6, MOST_PROMPT = 40, MOST_OUTPUT = 30, BACKLOG = 3 };
+enum { STEPS_OF_PROMPT = 21 }; /* for a prompt of 20 tokens, with one row left in each step */
 
 static struct scheduler_config config;
 static struct fake_engine *engine;
@@ -118,18 +119,37 @@ START_TEST(backlogged_shares_are_served_by_their_weights) {
 }
 END_TEST
 
-/* Beside a share with a hundred requests, the single request of another is admitted as soon as a
- * sequence ends. */
+/* Beside a share with a hundred requests, the next plan admits the single request of another share:
+ * a share must not fill the batch. */
 START_TEST(a_single_request_waits_for_no_queue) {
     begin(77, 1);
     for (int i = 0; i < N_SHARES; i++) scheduler->shares.share[i].weight = weight[i] = 1;
     for (int i = 0; i < 100; i++) submit(0, 20, MOST_OUTPUT);
     for (int i = 0; i < 40; i++) fake_step(scheduler);
+    ck_assert_int_le(scheduler->running.n, SEQS - 1);
     submit(1, 20, 5);
     int steps = 0;
     for (; live[1] > 0; steps++) fake_step(scheduler);
     ck_assert_int_ge(live[0], 100 - 4 * SEQS);
-    ck_assert_int_le(steps, MOST_OUTPUT + 5 + 20);
+    ck_assert_int_le(steps, 5 + STEPS_OF_PROMPT);
+    end();
+}
+END_TEST
+
+/* One share alone leaves one row unused, and other shares then fill the batch. */
+START_TEST(a_share_leaves_some_rows) {
+    begin(78, 1);
+    for (int i = 0; i < N_SHARES; i++) scheduler->shares.share[i].weight = weight[i] = 1;
+    for (int i = 0; i < 50; i++) submit(0, 4, MOST_OUTPUT);
+    for (int i = 0; i < 20; i++) fake_step(scheduler);
+    ck_assert_int_eq(scheduler->running.n, SEQS - 1);
+    for (int i = 0; i < 50; i++) submit(1 + i % 2, 4, MOST_OUTPUT);
+    int most = 0;
+    for (int i = 0; i < 10; i++) {
+        fake_step(scheduler);
+        most = scheduler->running.n > most ? scheduler->running.n : most;
+    }
+    ck_assert_int_eq(most, SEQS);
     end();
 }
 END_TEST
@@ -152,6 +172,16 @@ START_TEST(an_absent_share_saves_up_nothing) {
     double differ = (service[2] - before[1]) - (service[0] - before[0]);
     ck_assert_msg(differ < bound() && differ > -bound(), "%g", differ);
     end();
+}
+END_TEST
+
+START_TEST(rows_of_one_share) {
+    static const int cases[][3] = {{1, 64, 64}, {2, 64, 63}, {9, 64, 56}, {1000, 64, 56},
+                                   {2, 1, 1},   {5, 2, 1},   {3, 8, 7},   {4, 24, 21}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct shares shares = {.n = cases[i][0]};
+        ck_assert_int_eq(shares_most_rows(&shares, cases[i][1]), cases[i][2]);
+    }
 }
 END_TEST
 
@@ -182,9 +212,11 @@ int main(void) {
     Suite *suite = suite_create("scheduler_shares");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 120);
+    tcase_add_test(core, rows_of_one_share);
     tcase_add_test(core, counters);
     tcase_add_loop_test(core, backlogged_shares_are_served_by_their_weights, 0, 4);
     tcase_add_test(core, a_single_request_waits_for_no_queue);
+    tcase_add_test(core, a_share_leaves_some_rows);
     tcase_add_test(core, an_absent_share_saves_up_nothing);
     suite_add_tcase(suite, core);
     return suite_main(suite);
