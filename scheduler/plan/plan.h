@@ -132,6 +132,7 @@ struct turn {
     uint64_t admitted;           /* service of the prompts that this plan admits */
     const struct sequence *seen; /* its last waiting sequence that was considered, or NULL */
     int rows;                    /* its batch rows: running and admitted sequences */
+    bool has_its_part;           /* its next sequence must leave batch rows to other shares */
 };
 
 struct plan {

@@ -219,12 +219,14 @@ static uint64_t plan_service(const struct plan *plan, const struct sequence *seq
     return plan->view.shares->share[share].service + plan->turn[share].admitted;
 }
 
-/* Would the sequence take a batch row that its share must leave to others? A share without running
- * sequences may always start one. */
-static bool plan_is_kept_out(const struct plan *plan, const struct sequence *sequence) {
-    const int rows = plan->turn[sequence->request->share].rows;
+/* Would the sequence, or one of its share before it, take batch rows that the share must leave to
+ * others? A share without running sequences may always start one. */
+static bool plan_is_kept_out(struct plan *plan, const struct sequence *sequence) {
+    struct turn *turn = &plan->turn[sequence->request->share];
     const int most = shares_most_rows(plan->view.shares, plan->view.max_seqs);
-    return rows > 0 && rows + plan_batch_rows(plan, sequence) > most;
+    if (plan->n_shares == 1) return false;
+    turn->has_its_part |= turn->rows > 0 && turn->rows + plan_batch_rows(plan, sequence) > most;
+    return turn->has_its_part;
 }
 
 /* Begins the turns: the shares' batch rows are those of the sequences that run. */
@@ -244,9 +246,9 @@ static struct sequence *plan_next_turn(struct plan *plan) {
     list_each(node, plan->view.waiting) {
         struct sequence *sequence = sequence_of(node);
         const struct sequence *seen = plan->turn[sequence->request->share].seen;
-        if (plan_is_kept_out(plan, sequence)) continue;
         if (next && sequence->request->priority != next->request->priority) break;
         if (seen && !sequence_before(seen, sequence)) continue;
+        if (plan_is_kept_out(plan, sequence)) continue;
         if (!next || plan_service(plan, sequence) < plan_service(plan, next)) next = sequence;
         if (plan->n_shares == 1) break;
     }

@@ -354,6 +354,24 @@ START_TEST(no_share_fills_the_batch) {
 }
 END_TEST
 
+/* A search that lacks batch rows is not overtaken by later sequences of its share. */
+START_TEST(a_search_keeps_its_place) {
+    begin(100, 4, 64, 8, false);
+    run(9, 8, 0), run(9, 8, 0);
+    struct sequence *search = wait_of(0, 4, 0), *later = wait_of(0, 4, 0),
+                    *other = wait_of(1, 4, 0);
+    search->request->beams = (void *)search; /* the plan does not read it */
+    search->request->n = 3;
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(search), -1);
+    ck_assert_int_eq(rows_of(later), -1);
+    ck_assert_int_eq(rows_of(other), 4);
+    search->request->beams = NULL;
+    search->request->n = 1;
+    end();
+}
+END_TEST
+
 /* A prompt that a plan admits counts for the next one, at the share's weight. */
 START_TEST(admitted_prompts_take_turns) {
     begin(100, 4, 200, 8, false);
@@ -410,6 +428,7 @@ int main(void) {
     tcase_add_test(core, a_plan_moves_nothing_and_repeats);
     tcase_add_test(core, the_share_with_the_least_service_is_next);
     tcase_add_test(core, no_share_fills_the_batch);
+    tcase_add_test(core, a_search_keeps_its_place);
     tcase_add_test(core, admitted_prompts_take_turns);
     tcase_add_test(core, a_turn_is_kept_until_there_is_room);
     suite_add_tcase(suite, core);
