@@ -16,5 +16,7 @@ __device__ const void *const budgeted[] = {
     reinterpret_cast<const void *>(&tiled_kernel<Format16, bf16, Small, false>),
     reinterpret_cast<const void *>(&tiled_kernel<Format16, bf16, Large, false>),
     reinterpret_cast<const void *>(&attention_kernel<attention_kind<bf16, bf16, 64, true, false>>),
+    reinterpret_cast<const void *>(&attention_kernel<attention_kind<bf16, bf16, 64, true, true>>),
     reinterpret_cast<const void *>(&attention_kernel<attention_kind<bf16, bf16, 128, true, false>>),
+    reinterpret_cast<const void *>(&attention_kernel<attention_kind<bf16, bf16, 128, true, true>>),
 };

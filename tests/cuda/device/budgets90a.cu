@@ -12,5 +12,7 @@ __device__ const void *const budgeted[] = {
     reinterpret_cast<const void *>(&wide_kernel<bf16, WideE4m3<64, 12>>),
     reinterpret_cast<const void *>(&wide_kernel<bf16, WideE4m3<128, 8>>),
     reinterpret_cast<const void *>(&chunk_kernel<attention_kind<bf16, bf16, 64, true, false>>),
+    reinterpret_cast<const void *>(&chunk_kernel<attention_kind<bf16, bf16, 64, true, true>>),
     reinterpret_cast<const void *>(&chunk_kernel<attention_kind<bf16, bf16, 128, true, false>>),
+    reinterpret_cast<const void *>(&chunk_kernel<attention_kind<bf16, bf16, 128, true, true>>),
 };
