@@ -16,6 +16,19 @@ PICTURES = TESTS.parent / "build/page"
 # Reports of the policy, which a page that loads something foreign would cause.
 WATCH = "window.reports = []; addEventListener('securitypolicyviolation', (e) => reports.push(e.violatedDirective + ' ' + e.blockedURI))"
 
+# Whether a kept conversation has n messages, and the last is an answer that has ended.
+KEPT = """(n) => new Promise((resolve, reject) => {
+  const opening = indexedDB.open("penstock");
+  opening.onerror = () => reject(opening.error);
+  opening.onsuccess = () => {
+    const all = opening.result.transaction("conversations").objectStore("conversations").getAll();
+    all.onsuccess = () => {
+      opening.result.close();
+      resolve(all.result.some(({ messages }) => messages.length === n && messages.at(-1).stats.total_ms > 0));
+    };
+  };
+})"""
+
 
 @pytest.fixture(scope="session")
 def browser():
@@ -53,6 +66,12 @@ class Page:
         self.tab.fill("#input", text)
         self.tab.press("#input", "Enter")
 
+    def send_long(self, tokens):
+        """Asks for an answer of exactly so many tokens."""
+        self.set("max_tokens", tokens)
+        self.set("more", '{"ignore_eos": true}')
+        self.send("Tell a very long story about a lighthouse.")
+
     def wait_for_answer(self):
         """Before the request is sent, nothing runs either; only an answer that has ended shows its figures or a problem."""
         self.tab.wait_for_selector(".message.assistant:last-child:has(.stats:not(:empty), .problem:not([hidden]))")
@@ -62,6 +81,10 @@ class Page:
     def chat(self, text):
         self.send(text)
         return self.wait_for_answer()
+
+    def wait_until_kept(self, n):
+        """Waits until the browser's database has a conversation of n messages whose last has ended: the page shows it first."""
+        self.wait(f"({KEPT})({n})")
 
     def texts(self):
         return self.tab.eval_on_selector_all(".message > .content", "all => all.map(one => one.innerText)")

@@ -8,14 +8,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from e2e.conftest import ROOT
-from streams import load, until
-
-LONG = "Tell a very long story about a lighthouse."
+from streams import ENDLESS, endless, until
 
 
 def test_the_first_words_are_shown_before_the_last_are_computed(page, server):
-    page.set("max_tokens", 700)
-    page.send(LONG)
+    page.send_long(700)
     page.wait("document.querySelector('.assistant > .content').innerText.length > 20")
     assert server.metric("vllm:num_requests_running") == 1 and page.tab.is_enabled("#stop")
     early = page.texts()[-1]
@@ -30,6 +27,7 @@ def test_a_conversation_outlives_a_reload_and_stays_in_the_browser(page):
     page.set("max_tokens", 12)
     page.set("more", '{"ignore_eos": true}')
     first = page.chat("What is two plus two?")
+    page.wait_until_kept(2)
     page.open()
     assert page.texts() == ["What is two plus two?", first]
     assert page.tab.input_value("#set-max_tokens") == "12"
@@ -208,12 +206,12 @@ def test_a_refusal_is_shown(page, status, message):
 
 
 def test_a_full_queue_and_a_drain_are_shown(visit, start):
-    server = start("--max-num-seqs", "1", "--max-queued-requests", "1", "--drain-delay", "60")
+    server = start("--max-num-seqs", "1", "--max-queued-requests", "1", "--drain-delay", "60", *ENDLESS)
     page = visit(server)
-    with load(server, 1):
+    with endless(server, 1):
         until(lambda: server.metric("vllm:num_requests_running") == 1)
         # The queue has one place, so the second stream starts after the first has left it.
-        with load(server, 1):
+        with endless(server, 1):
             until(lambda: server.metric("vllm:num_requests_waiting") == 1)
             page.send("Hi")
             page.wait_for_answer()
@@ -228,8 +226,7 @@ def test_a_full_queue_and_a_drain_are_shown(visit, start):
 def test_a_server_that_dies_leaves_an_incomplete_answer_that_says_so(visit, start):
     server = start()
     page = visit(server)
-    page.set("max_tokens", 900)
-    page.send(LONG)
+    page.send_long(900)
     page.wait("document.querySelector('.assistant > .content').innerText.length > 20")
     server.process.send_signal(signal.SIGKILL)
     server.process.wait()
@@ -332,8 +329,7 @@ def test_answers_are_announced_by_sentence(page):
 @pytest.mark.parametrize("motion, animation", [("no-preference", "pulse"), ("reduce", "none")])
 def test_motion_is_reduced_on_request(visit, server, motion, animation):
     page = visit(server, reduced_motion=motion)
-    page.set("max_tokens", 700)
-    page.send(LONG)
+    page.send_long(700)
     page.tab.wait_for_selector(".running .message:last-child .role")
     assert page.tab.evaluate("getComputedStyle(document.querySelector('.running .message:last-child .role'), '::after').animationName") == animation
     page.tab.keyboard.press("Escape")
@@ -344,8 +340,7 @@ def test_motion_is_reduced_on_request(visit, server, motion, animation):
 def test_axe_finds_nothing(visit, server, theme):
     page = visit(server, color_scheme=theme)
     found = [Axe().run(page.tab)]
-    page.set("max_tokens", 900)
-    page.send(LONG)
+    page.send_long(900)
     page.tab.wait_for_selector(".running .assistant")
     found.append(Axe().run(page.tab))
     page.tab.keyboard.press("Escape")
@@ -375,4 +370,4 @@ def test_the_page_fits_its_window(visit, server, width, height, theme):
         page.tab.click("#show-settings")
         page.picture(f"settings_{width}_{theme}")
         page.tab.keyboard.press("Escape")
-        assert not page.tab.is_visible("#settings")
+        page.tab.wait_for_selector("#settings", state="hidden")

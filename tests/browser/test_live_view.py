@@ -5,7 +5,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from e2e.conftest import Server
-from streams import load, until
+from streams import ENDLESS, endless, load, until
 
 WIDTHS = [(320, 640), (1280, 800), (2560, 1440), (3840, 2160)]
 
@@ -38,15 +38,15 @@ def table(page):
 @pytest.fixture(scope="module")
 def big():
     """A server that runs 64 sequences at once."""
-    one = Server("--max-num-seqs", "64", "--max-model-len", "1024", "--kv-cache-memory", "256MiB")
+    one = Server("--max-num-seqs", "64", "--max-model-len", "4096", "--kv-cache-memory", "256MiB")
     yield one.wait_until_ready()
     one.stop()
 
 
 def test_the_view_shows_what_the_metrics_say(visit, start):
-    server = start("--max-num-seqs", "3")
+    server = start("--max-num-seqs", "3", *ENDLESS)
     page = visit(server)
-    with load(server, 5):
+    with endless(server, 5):
         until(lambda: server.metric("vllm:num_requests_running") == 3 and server.metric("vllm:num_requests_waiting") == 2)
         open_live(page)
         page.wait("document.querySelectorAll('#live [aria-label=Sequences] tbody tr').length === 5")
@@ -69,6 +69,7 @@ def test_the_view_shows_what_the_metrics_say(visit, start):
         "used": 0, "cached": blocks["cached"], "free": total - blocks["cached"], "all": total} and 0 < blocks["cached"] < total
     assert all(tokens == 16 * n and share == f"{100 * n / total:.1f} %" for n, tokens, share in shown.values())
     page.tab.press("#tab-live", "ArrowLeft")
+    page.wait("!document.querySelector('#chat').hidden")  # the address changes first, and the view follows it
     assert page.tab.is_visible("#input") and page.tab.evaluate("document.activeElement.id") == "tab-chat"
 
 
@@ -97,16 +98,16 @@ def test_a_user_key_sees_counts_only(visit, start):
 
 def test_a_key_with_a_name_sees_its_own_sequences(visit, start, tmp_path):
     (tmp_path / "keys.yaml").write_text("keys:\n- {name: alice, key: one}\n- {name: bob, key: two}\n")
-    server = start("--api-key-file", str(tmp_path / "keys.yaml"))
+    server = start("--api-key-file", str(tmp_path / "keys.yaml"), *ENDLESS)
     page = visit(server, ready=False)
     page.tab.fill("dialog input", "one")
     page.tab.press("dialog input", "Enter")
     page.tab.wait_for_selector("body[data-ready]")
     open_live(page)
-    with load(server, 2, {"Authorization": "Bearer two"}):
+    with endless(server, 2, {"Authorization": "Bearer two"}):
         page.wait("document.querySelector('.tiles dd').innerText === '2'")
         assert "No sequence of your key runs or waits." in page.tab.inner_text("#live")
-        with load(server, 1, {"Authorization": "Bearer one"}):
+        with endless(server, 1, {"Authorization": "Bearer one"}):
             page.wait("document.querySelectorAll('#live [aria-label=Sequences] tbody tr').length === 1")
             assert "Those of your key: 1" in page.tab.inner_text("#live")
 
@@ -131,7 +132,7 @@ def test_a_server_that_restarts_is_watched_again(visit, start):
 def test_pictures_and_axe(visit, big, n, theme):
     big.wait_until_idle()
     page = visit(big, color_scheme=theme)
-    with load(big, n):
+    with load(big, n, tokens=4000):
         open_live(page)
         page.wait(f"document.querySelectorAll('#live [aria-label=Sequences] tbody tr').length === {n}")
         page.tab.wait_for_timeout(3000)  # so that the pictures have curves

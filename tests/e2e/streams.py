@@ -7,15 +7,17 @@ import time
 import httpx
 
 SECRET = "zanzibar"  # a word of the prompts
+# Arguments of a server whose streams outlast a test, also on a fast machine.
+ENDLESS = ["--max-model-len", "8192"]
 
 
 @contextlib.contextmanager
-def load(server, n, headers=None):
-    """Runs n long streams; yields the list of their ids, which grows as they begin."""
+def load(server, n, headers=None, tokens=900):
+    """Runs n streams of so many tokens; yields the list of their ids, which grows as they begin."""
     ids, over = [], threading.Event()
 
     def stream(i):
-        body = {"prompt": f"{SECRET} {i}", "max_tokens": 900, "stream": True, "ignore_eos": True, "seed": i}
+        body = {"prompt": f"{SECRET} {i}", "max_tokens": tokens, "stream": True, "ignore_eos": True, "seed": i}
         with httpx.stream("POST", server.url + "/v1/completions", json=body, headers=headers, timeout=120) as answer:
             assert answer.status_code == 200, answer.read()
             for line in answer.iter_lines():
@@ -31,6 +33,11 @@ def load(server, n, headers=None):
     over.set()
     for one in threads:
         one.join()
+
+
+def endless(server, n, headers=None):
+    """load() for a server that has the arguments ENDLESS."""
+    return load(server, n, headers, tokens=7000)
 
 
 def until(condition):

@@ -9,7 +9,7 @@ import time
 import httpx
 import pytest
 
-from streams import SECRET, load, until
+from streams import ENDLESS, SECRET, endless, load, until
 from test_abuse import connect, read_all, request_bytes
 
 GAUGES = {"running": "vllm:num_requests_running", "waiting": "vllm:num_requests_waiting", "swapped": "vllm:num_requests_swapped"}
@@ -35,11 +35,11 @@ def counts(live):
 
 @pytest.fixture
 def busy(start):
-    return start("--max-num-seqs", "3")
+    return start("--max-num-seqs", "3", *ENDLESS)
 
 
 def test_counts_are_those_of_the_metrics(busy):
-    with load(busy, 5):
+    with endless(busy, 5):
         until(lambda: busy.metric(GAUGES["running"]) == 3 and busy.metric(GAUGES["waiting"]) == 2)
         live = snapshot(busy)
         assert [live[name] for name in GAUGES] == [busy.metric(metric) for metric in GAUGES.values()] == [3, 2, 0]
@@ -58,7 +58,7 @@ def test_counts_are_those_of_the_metrics(busy):
 
 
 def test_a_stream_shows_progress_and_no_text(busy):
-    with load(busy, 2) as ids, busy.http.stream("GET", "/penstock/live", headers=EVENTS) as answer:
+    with endless(busy, 2) as ids, busy.http.stream("GET", "/penstock/live", headers=EVENTS) as answer:
         assert answer.headers["content-type"] == "text/event-stream"
         seen, text = [], ""
         for line in answer.iter_lines():
@@ -144,9 +144,9 @@ def test_nothing_runs_without_a_watcher(start):
 
 def test_a_key_with_a_name_sees_its_own_requests_only(start, tmp_path):
     (tmp_path / "keys.yaml").write_text("keys:\n- {name: alice, key: one}\n- {name: bob, key: two}\n- {name: ops, key: three, admin: true}\n")
-    server = start("--api-key-file", str(tmp_path / "keys.yaml"))
+    server = start("--api-key-file", str(tmp_path / "keys.yaml"), *ENDLESS)
     alice, bob, ops = ({"Authorization": f"Bearer {key}"} for key in ("one", "two", "three"))
-    with load(server, 2, alice) as of_alice, load(server, 1, bob) as of_bob:
+    with endless(server, 2, alice) as of_alice, endless(server, 1, bob) as of_bob:
         until(lambda: len(set(of_alice)) == 2 and len(set(of_bob)) == 1)
         until(lambda: len(snapshot(server, **ops)["sequences"]) == 3)
         for headers, ids in ((alice, of_alice), (bob, of_bob), (ops, of_alice + of_bob)):
