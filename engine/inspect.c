@@ -366,11 +366,6 @@ static void print_kind(FILE *out, const struct model_file *file) {
 static enum status print_programs(FILE *out, const struct model_config *model,
                                   const struct weights *weights, int ranks, struct err *err) {
     ranks = max_int(ranks, 1);
-    if (ranks > 1 && model->n_ahead > 0)
-        return err_set(err, STATUS_USAGE, "speculative-config",
-                       "{speculative-config}: the method \"mtp\" does not work with "
-                       "{tensor-parallel-size} %d; leave one out",
-                       ranks);
     enum status status = shard_check(model, weights, ranks, err);
     for (int rank = 0; rank < min_int(ranks, 2) && !status; rank++)
         model_print_outline(model, (struct shard){rank, ranks}, out);

@@ -75,15 +75,10 @@ static enum status check_adapters(const struct opening *o, struct err *err) {
 
 /* Refuses settings that a layer that guesses ahead does not support. */
 static enum status check_ahead(const struct opening *o, struct err *err) {
-    const struct engine_config *config = &o->config;
-    const char *why = NULL;
-    if (o->engine->model.config.n_ahead == 0) return STATUS_OK;
-    if (config->device == DEVICE_CUDA) why = "{device} cuda: it is computed only on the CPU";
-    if (config->ranks > 1) why = "{tensor-parallel-size}: its layer is not divided among ranks";
-    if (!why) return STATUS_OK;
+    if (o->engine->model.config.n_ahead == 0 || o->config.device != DEVICE_CUDA) return STATUS_OK;
     return err_set(err, STATUS_USAGE, "speculative-config",
-                   "{speculative-config}: the method \"mtp\" does not work with %s; leave one out",
-                   why);
+                   "{speculative-config}: the method \"mtp\" does not work with {device} cuda: it "
+                   "is computed only on the CPU; leave one out");
 }
 
 /* Refuses settings that latent attention does not support. */

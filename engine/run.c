@@ -73,6 +73,15 @@ int engine_max_logit_rows(const struct engine *engine) {
 
 /* ---- a pass --------------------------------------------------------------------------------- */
 
+/* The hidden vectors were left by the pass before, whose end the caller has awaited. */
+static void check_guesses(const struct engine *engine, const struct step *step) {
+    assert(engine->model.ahead.n > 0 && engine->n_in_flight == 0);
+    assert(step->hidden_row && step->n_hidden == 0 && step->n_copies == 0);
+    for (int m = 0; m < step->M; m++)
+        assert(step->hidden_row[m] >= 0 && step->hidden_row[m] < engine->model.act.max_logit_rows);
+    (void)engine;
+}
+
 static void check_step(const struct engine *engine, const struct step *step) {
     const struct model_activations *a = &engine->model.act;
     assert(step->M > 0 && step->M <= a->max_rows);
@@ -82,6 +91,7 @@ static void check_step(const struct engine *engine, const struct step *step) {
     assert(step->S > 0 && step->row_start[0] == 0 && step->row_start[step->S] == step->M);
     /* the ids come from the previous pass */
     assert(step->n_pending == 0 || engine->n_in_flight > 0);
+    if (step->is_ahead) check_guesses(engine, step);
     (void)a;
     (void)step;
 }
@@ -126,18 +136,6 @@ static void fetch_hidden(struct engine *engine) {
         b->memory->fetch(b, i, hidden_of(engine, i), engine->model.act.hidden, bytes);
 }
 
-/* Copies the hidden vectors that the rows of a pass of guesses read. */
-static void fill_hidden(struct engine *engine, const struct step *step) {
-    const struct model_activations *a = &engine->model.act;
-    const size_t K = (size_t)engine->model.config.K;
-    assert(engine->model.ahead.n > 0 && engine->backend->host_memory && step->n_hidden == 0);
-    for (int m = 0; m < step->M; m++) {
-        assert(step->hidden_row[m] >= 0 && step->hidden_row[m] < a->max_logit_rows);
-        memcpy(a->ahead_hidden + (size_t)m * K, a->ahead_kept + (size_t)step->hidden_row[m] * K,
-               K * sizeof *a->ahead_hidden);
-    }
-}
-
 void engine_submit(struct engine *engine, const struct step *step) {
     const struct model *model = &engine->model;
     assert(engine->n_in_flight < engine->max_in_flight);
@@ -153,9 +151,7 @@ void engine_submit(struct engine *engine, const struct step *step) {
         (struct inflight_pass){.n_logits = step_logits(step), .n_hidden = step->n_hidden};
     ranks_begin_pass(engine->ranks, &others);
     model_adapters_begin(&engine->model, &ours);
-    if (step->is_ahead) fill_hidden(engine, step);
-    step_run(engine->backend, step->is_ahead ? &model->ahead : &model->program, &ours,
-             engine->cache);
+    step_run(engine->backend, model_program(model, step), &ours, engine->cache);
     ranks_end(engine->ranks, NULL);
     fetch_hidden(engine);
 }

@@ -343,12 +343,13 @@ struct embedding {
      * see both ways */
     const struct matrix *types;
     struct norm norm; /* of the sum; gain NULL: no norm */
-    bool of_next;     /* of the token after each row (struct step, next); only on the CPU */
+    bool of_next;     /* of the token after each row (struct step, next), which is known */
 };
 
 /* Two rows beside each other: y = norms[0](a), norms[1](b). */
 struct join {
     struct norm norms[2];
+    bool recalls; /* row m reads row hidden_row[m] of b (struct step) instead of row m */
 };
 
 /* The end of a pass: y = logits(norm(x)). */
@@ -442,8 +443,10 @@ struct compute_ops {
                         struct kv_cache *cache, int layer, const struct state_space *space);
     /* y[R][K] = rows logit_row[0..R) of x[M][K]. */
     void (*gather)(struct backend *b, float *y, const float *x, int K);
-    /* y[M][2K] = the join of a[M][K] and b[M][K]. NULL: the backend does not serve layers
-     * that guess ahead. */
+    /* y[M][K] = norm(x[M][K]). If norm is NULL, y = x. */
+    void (*norm)(struct backend *b, float *y, const float *x, const struct norm *norm, int M,
+                 int K);
+    /* y[M][2K] = the join of a[M][K] and b[M][K], or of rows of b that the step names. */
     void (*join)(struct backend *b, float *y, const float *a, const float *other,
                  const struct join *join, int M, int K);
 };

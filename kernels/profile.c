@@ -23,6 +23,7 @@ const char *op_name(enum op op) {
         [OP_NORM_ADD] = "norm after a branch",
         [OP_GATHER] = "gather",
         [OP_JOIN] = "join",
+        [OP_NORM] = "norm",
         [OP_LOGITS] = "head",
         [OP_HIDDEN] = "hidden vectors",
         [OP_DOWNLOAD] = "download",

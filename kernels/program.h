@@ -29,6 +29,7 @@ enum op {
     OP_ALL_REDUCE,
     OP_GATHER,
     OP_JOIN,
+    OP_NORM,
     OP_LOGITS,
     OP_HIDDEN,
     OP_SAMPLE, /* on the device */
@@ -63,7 +64,7 @@ struct op_row {
     int times;       /* factor of the count; 0 stands for 1 */
     int layer;       /* of the model; -1: outside of layers */
     int cache_layer; /* of the cache: of keys and values, or of states */
-    int K; /* numbers per row: of the ops on rows, from OP_NORM_ADD to OP_JOIN, and of OP_HIDDEN */
+    int K; /* numbers per row: of the ops on rows, from OP_NORM_ADD to OP_NORM, and of OP_HIDDEN */
     /* In the order of the op's parameters: the buffers that it changes, and those that it reads (of
      * OP_DELTA_RULE and OP_STATE_SPACE the fields of their rows). NULL: not used */
     float *y[MAX_OP_BUFFERS], *x[MAX_OP_BUFFERS];

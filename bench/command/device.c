@@ -26,7 +26,8 @@ static const enum part part_of[N_OPS] = {
     [OP_SAMPLE] = SAMPLING,     [OP_DOWNLOAD] = STEP,       [OP_STEP_BEGIN] = STEP,
     [OP_BETWEEN] = STEP,        [OP_STEP] = STEP,           [OP_SHORT_CONV] = ROWS,
     [OP_DELTA_RULE] = ROWS,     [OP_STATE_SPACE] = ROWS,    [OP_MATMUL_HEADS] = PRODUCTS,
-    [OP_LATENT_WRITE] = ROWS,   [OP_HIDDEN] = HEAD,
+    [OP_LATENT_WRITE] = ROWS,   [OP_HIDDEN] = HEAD,         [OP_JOIN] = ROWS,
+    [OP_NORM] = ROWS,
 };
 
 /* ---- minimum work of a test ----------------------------------------------------------------- */

@@ -12,7 +12,7 @@ void model_buffers(struct model_activations *a, const struct model *model,
         config_has(m, ROLE_ATTN_POST_NORM) || config_has(m, ROLE_FFN_POST_NORM) || m->norms_stream;
     bool projects = first && config_has(m, ROLE_PROJECT_IN);
     const struct config_widths most = config_widest(m);
-    int inputs = m->L * m->P;
+    int inputs = m->L * m->P, joins = first ? m->n_ahead * m->K : 0;
     const struct model_buffer all[N_MODEL_BUFFERS] = {
         {"x", &a->x, m->K, false},
         {"q", &a->q, most.q, false},
@@ -28,10 +28,10 @@ void model_buffers(struct model_activations *a, const struct model *model,
         {"input_parts", &a->input_parts, inputs, false},
         {"logit_inputs", &a->logit_inputs, inputs, true},
         {"embedded", &a->embedded, projects ? m->K_embedding : 0, false},
-        {"ahead_hidden", &a->ahead_hidden, m->n_ahead * m->K, false},
-        {"ahead_joined", &a->ahead_joined, m->n_ahead * m->K * 2, false},
+        {"ahead_hidden", &a->ahead_hidden, joins, false},
+        {"ahead_joined", &a->ahead_joined, 2 * joins, false},
         {"ahead_x", &a->ahead_x, m->n_ahead * m->K, false},
-        {"ahead_kept", &a->ahead_kept, m->n_ahead * m->K, true},
+        {"ahead_kept", &a->ahead_kept, joins, true},
         {"logit_x", &a->logit_x, m->K, true},
         {"logits", &a->logits, first && !m->is_encoder ? m->V : 0, true},
         {"hidden", &a->hidden, first ? m->K_embedding : 0, true},

@@ -22,14 +22,19 @@
  *                        row p + 1 (guess, h'(p))   keeps h'(p + 1)  guess of tp+3
  *
  * The embedding and the head are the model's, as in vLLM. Hidden vectors are outputs of the model's
- * last norm, also as in vLLM. */
+ * last norm, also as in vLLM.
+ *
+ * Ranks share the layer as they share the others. Rank 0 alone has the embedding, the hidden
+ * vectors and the projection. It writes the input of the layer, and all_reduce gives it to every
+ * rank. So the others need neither the next tokens nor the rows of hidden vectors. */
 #include <assert.h>
 
 #include "engine/models/forward.h"
 
-/* ahead_x = the input of the layer. ahead_hidden has the hidden vectors. x, the stream of the
- * model's own layers, is free by now, and receives the embeddings. */
-static void join(const struct place *at) {
+/* ahead_x = the input of the layer, from the next tokens and `hidden`: vectors of all rows, or
+ * those that the pass before kept. x, the stream of the model's own layers, is free by now, and
+ * receives the embeddings. Only on rank 0. */
+static void join(const struct place *at, float *hidden) {
     const struct model_config *m = at->m;
     const struct model_activations *a = at->a;
     const struct tensors *layer = &at->model->layers[m->L - 1];
@@ -40,13 +45,21 @@ static void join(const struct place *at) {
                                         .scale = m->embedding_scale,
                                         .of_next = true};
     const struct join both = {{norm_of(&of_layer, ROLE_AHEAD_EMBEDDING_NORM, N_ROLES),
-                               norm_of(&of_layer, ROLE_AHEAD_HIDDEN_NORM, N_ROLES)}};
+                               norm_of(&of_layer, ROLE_AHEAD_HIDDEN_NORM, N_ROLES)},
+                              hidden == a->ahead_kept};
+    assert(at->model->shard.rank == 0 && hidden);
     assert(embedding.tokens && both.norms[0].gain && both.norms[1].gain);
     ADD(&ends, OP_EMBED, .y = {a->x}, .embedding = embedding);
-    ADD(&of_layer, OP_JOIN, .y = {a->ahead_joined}, .x = {a->x, a->ahead_hidden}, .join = both,
-        .K = m->K);
+    ADD(&of_layer, OP_JOIN, .y = {a->ahead_joined}, .x = {a->x, hidden}, .join = both, .K = m->K);
     ADD(&of_layer, OP_MATMUL, .y = {a->ahead_x}, .x = {a->ahead_joined}, .n_products = 1,
         .products = {linear_of(layer, ROLE_AHEAD_PROJECTION, N_ROLES)});
+}
+
+/* Gives rank 0's input of the layer to all ranks. */
+static void share(const struct place *at) {
+    const struct model_activations *a = at->a;
+    if (at->model->shard.ranks > 1)
+        ADD(at, OP_ALL_REDUCE, .y = {a->ahead_x, a->part}, .K = at->m->K);
 }
 
 /* The place of the layer for all rows. */
@@ -64,11 +77,14 @@ void ahead_end_pass(const struct place *all, const struct place *read) {
     const struct model_activations *a = all->a;
     const struct place layer = layer_of(all);
     assert(m->n_ahead == 1 && all->count == COUNT_ALL && read->count == COUNT_READ);
-    ADD(all, OP_HIDDEN, .y = {a->ahead_hidden}, .x = {all->x},
-        .norm = norm_of(all, ROLE_OUTPUT_NORM, ROLE_OUTPUT_NORM_BIAS), .K = m->K);
-    ADD(read, OP_GATHER, .y = {a->ahead_kept}, .x = {a->ahead_hidden}, .K = m->K);
-    ADD(read, OP_GATHER, .y = {read->x}, .x = {all->x}, .K = m->K);
-    join(all);
+    if (all->model->shard.rank == 0) {
+        ADD(all, OP_NORM, .y = {a->ahead_hidden}, .x = {all->x},
+            .norm = norm_of(all, ROLE_OUTPUT_NORM, ROLE_OUTPUT_NORM_BIAS), .K = m->K);
+        ADD(read, OP_GATHER, .y = {a->ahead_kept}, .x = {a->ahead_hidden}, .K = m->K);
+        ADD(read, OP_GATHER, .y = {read->x}, .x = {all->x}, .K = m->K);
+        join(all, a->ahead_hidden);
+    }
+    share(all);
     if (m->latent.is_used)
         latent_keys(&layer);
     else
@@ -83,12 +99,26 @@ static struct norm last_norm(const struct place *read) {
     return norm_of(&ends, ROLE_OUTPUT_NORM, ROLE_OUTPUT_NORM_BIAS);
 }
 
+/* The rows that are read: the logits of the next guesses, and the hidden vectors from which they
+ * continue. */
+static void read_guesses(const struct place *ends, const struct place *read) {
+    const struct model *model = read->model;
+    const struct model_config *m = read->m;
+    struct model_activations *a = read->a;
+    const struct norm norm = last_norm(read);
+    const struct lm_head head = {
+        {model_head(model), model->ends.vec[ROLE_OUTPUT_BIAS], m->logit_scale}, m->logit_cap};
+    assert(model->shard.rank == 0 && norm.gain && head.linear.w);
+    ADD(ends, OP_LOGITS, .y = {a->logits}, .x = {read->x}, .norm = norm, .lm_head = head);
+    ADD(read, OP_NORM, .y = {a->ahead_kept}, .x = {read->x},
+        .norm = m->ahead_is_normed ? norm : (struct norm){0}, .K = m->K);
+}
+
 void ahead_write_program(struct model *model) {
-    const struct model_config *m = &model->part;
     struct model_activations *a = &model->act;
     const struct place pass = {.model = model,
                                .program = &model->ahead,
-                               .m = m,
+                               .m = &model->part,
                                .a = a,
                                .layer = -1,
                                .t = &model->ends,
@@ -98,17 +128,13 @@ void ahead_write_program(struct model *model) {
     const struct place all = layer_of(&pass);
     struct place read = all, ends = pass;
     read.count = ends.count = COUNT_READ, read.x = a->logit_x, read.attn_out = a->q;
-    const struct norm norm = last_norm(&read);
-    const struct lm_head head = {
-        {model_head(model), model->ends.vec[ROLE_OUTPUT_BIAS], m->logit_scale}, m->logit_cap};
     program_free(&model->ahead);
     model->ahead = (struct program){.max_rows = a->max_rows, .max_read_rows = a->max_logit_rows};
-    join(&pass);
+    if (model->shard.rank == 0) join(&pass, a->ahead_kept);
+    share(&pass);
     layer_mix(&all, COUNT_ALL_IF_READ);
     layer_gather(&read, &all);
     layer_end(&read);
-    ADD(&ends, OP_LOGITS, .y = {a->logits}, .x = {read.x}, .norm = norm, .lm_head = head);
-    ADD(&read, OP_HIDDEN, .y = {a->ahead_kept}, .x = {read.x},
-        .norm = m->ahead_is_normed ? norm : (struct norm){0}, .K = m->K);
-    assert(model->ahead.n > 0 && model->shard.ranks == 1);
+    if (model->shard.rank == 0) read_guesses(&ends, &read);
+    assert(model->ahead.n > 0);
 }

@@ -128,7 +128,7 @@ struct model_activations {
     float *embedded;
     /* Of a layer that guesses ahead, NULL without one: the hidden vectors that its rows read, their
      * join with embeddings, its stream, and the hidden vectors that the rows of the last
-     * pass left: [M][K], [M][2K], [M][K], [R][K] */
+     * pass left: [M][K], [M][2K], [M][K], [R][K]. Ranks above 0 have only its stream */
     float *ahead_hidden, *ahead_joined, *ahead_x, *ahead_kept;
     float *logit_x; /* [R][K] x of the rows that need logits */
     float *logits;  /* [rows with logits][V] only on rank 0 */
@@ -169,6 +169,13 @@ struct model {
 /* Writes the model's programs, for its tensors and buffers. It fills act.logits and act.hidden of
  * rank 0. model_load, model_adapters_open and model_adapters_attach call it. */
 void model_write_program(struct model *model);
+
+/* The program that a step runs. */
+static inline const struct program *model_program(const struct model *model,
+                                                  const struct step *step) {
+    assert(!step->is_ahead || model->ahead.n > 0);
+    return step->is_ahead ? &model->ahead : &model->program;
+}
 
 /* ---- adapters (adapters.c) ------------------------------------------------------------------ */
 

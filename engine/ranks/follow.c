@@ -160,6 +160,7 @@ static bool follow_pass(struct follower *f, size_t bytes) {
     if (!f->rank.cache || !message_step_unpack(&step, f->message, bytes)) return false;
     if (step.M > model->act.max_rows || step.R > model->act.max_logit_rows) return false;
     if (!has_adapters(model, &step)) return false;
+    if (step.is_ahead && model->ahead.n == 0) return false;
     rank_run(&f->rank, &step);
     f->is_busy = true;
     return true;

@@ -87,7 +87,8 @@ static void add_settings(struct hello *hello, const struct engine_config *c) {
     add_fact(hello, "enforce-eager", "%s", c->enforce_eager ? "on" : "off");
     add_fact(hello, "wgmma", "%s", c->wgmma ? "on" : "off");
     add_fact(hello, "deterministic", "%s", c->allow_batch_variant_gemm ? "off" : "on");
-    add_fact(hello, "speculative-config", "%d drafts", c->max_logit_rows - c->max_num_seqs);
+    add_fact(hello, "speculative-config", "%d drafts%s", c->max_logit_rows - c->max_num_seqs,
+             c->guesses_ahead ? " of mtp" : "");
 }
 
 void hello_make(struct hello *out, const struct ranks_self *self, int ranks_of_machine,

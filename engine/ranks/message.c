@@ -1,11 +1,13 @@
 /* Actions as bytes. A pass's message is 32-bit integers:
  *
- *     [header: kind, M, S, blocks of a sequence, R, n_hidden, n_copies, n_state_copies, arrays]
+ *     [header: kind, M, S, blocks of a sequence, R, n_hidden, n_copies, n_state_copies, is_ahead,
+ *      arrays]
  *     [token: M][position: M][slot: M][row_start: S + 1] .. the arrays in the order of the table
  *
  * `arrays` has a bit for each array that the message has. Block tables are cut to the blocks that
  * rows see, the same number for all sequences. Samples are not sent: only rank 0 samples. Pending
- * tokens are sent by their negative ids: only rank 0 reads tokens. */
+ * tokens are sent by their negative ids: only rank 0 reads tokens. Nor are next tokens and the rows
+ * of hidden vectors sent: only rank 0 reads them. */
 #include <assert.h>
 #include <string.h>
 
@@ -20,6 +22,7 @@ enum {
     HIDDEN,
     COPIES,
     STATE_COPIES,
+    IS_AHEAD,
     ARRAYS,
     HEADER_INTS
 };
@@ -90,7 +93,9 @@ static const int32_t *array_of(const struct step *step, int i) {
 /* A step copies at most one block of each kind, and one state, per sequence. */
 size_t message_step_most(int rows, int seqs, int blocks) {
     assert(rows > 0 && seqs > 0 && blocks > 0);
-    const int32_t header[HEADER_INTS] = {MESSAGE_PASS, rows, seqs, blocks, rows, 0, seqs, seqs, 0};
+    const int32_t header[HEADER_INTS] = {
+        [ROWS] = rows,       [SEQUENCES] = seqs, [BLOCKS] = blocks,
+        [LOGIT_ROWS] = rows, [COPIES] = seqs,    [STATE_COPIES] = seqs};
     size_t n = HEADER_INTS;
     for (int i = 0; i < N_ARRAYS; i++) n += extent_of(arrays[i].extent, header);
     return n * sizeof *header;
@@ -130,6 +135,7 @@ size_t message_step_pack(int32_t *out, size_t capacity, const struct step *step,
     header[HIDDEN] = step->n_hidden;
     header[COPIES] = step->n_copies;
     header[STATE_COPIES] = step->n_state_copies;
+    header[IS_AHEAD] = step->is_ahead;
     header[ARRAYS] = 0;
     for (int i = 0; i < N_ARRAYS; i++) {
         const int32_t *array = array_of(step, i);
@@ -167,7 +173,8 @@ static bool header_is_whole(const int32_t *header) {
            header[SEQUENCES] <= header[ROWS] && header[BLOCKS] > 0 && header[LOGIT_ROWS] >= 0 &&
            header[LOGIT_ROWS] <= header[ROWS] && header[HIDDEN] >= 0 &&
            header[HIDDEN] <= header[LOGIT_ROWS] && header[COPIES] >= 0 &&
-           header[STATE_COPIES] >= 0 && has_arrays(header);
+           header[STATE_COPIES] >= 0 && (header[IS_AHEAD] == 0 || header[IS_AHEAD] == 1) &&
+           has_arrays(header);
 }
 
 bool message_step_unpack(struct step *out, const int32_t *message, size_t bytes) {
@@ -189,6 +196,7 @@ bool message_step_unpack(struct step *out, const int32_t *message, size_t bytes)
     out->n_hidden = header[HIDDEN];
     out->n_copies = header[COPIES];
     out->n_state_copies = header[STATE_COPIES];
+    out->is_ahead = header[IS_AHEAD] == 1;
     return n * sizeof *message == bytes && out->row_start[0] == 0 &&
            out->row_start[out->S] == out->M;
 }

@@ -37,7 +37,7 @@ void rank_touch_cache(struct rank *rank) {
 void rank_run(struct rank *rank, const struct step *step) {
     assert(rank->cache && step->M > 0);
     model_adapters_begin(&rank->model, step);
-    step_run(rank->model.backend, &rank->model.program, step, rank->cache);
+    step_run(rank->model.backend, model_program(&rank->model, step), step, rank->cache);
 }
 
 bool rank_is_idle(const struct rank *rank) {

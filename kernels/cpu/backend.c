@@ -167,6 +167,7 @@ static const struct compute_ops compute_ops = {
     .rope_write = op_rope_write,
     .attention = op_attention,
     .gather = op_gather,
+    .norm = op_norm,
     .join = op_join,
     .matmul_heads = op_matmul_heads,
     .latent_write = op_latent_write,

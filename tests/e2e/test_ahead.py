@@ -27,11 +27,15 @@ def mtp(n, method="mtp"):
 
 @pytest.mark.parametrize("name", ["glm4moe", "glm4moe.gguf", "glm4_moe_lite", "deepseek_v3", "qwen3_5", "qwen3_5_moe", "qwen3_next"])
 def test_guesses_change_no_byte(name):
-    plain = Server(*FLAGS, model=FOLDERS / name).wait_until_ready()
+    check_same_bytes(FLAGS, name)
+
+
+def check_same_bytes(flags, name, **options):
+    plain = Server(*flags, model=FOLDERS / name, **options).wait_until_ready()
     bodies = [{"max_tokens": 24, "ignore_eos": True, **body} for body in BODIES]
     wanted = [ask(plain, body) for body in bodies]
     plain.stop()
-    guessing = Server(*FLAGS, "--speculative-config", mtp(3), "--always-speculate", model=FOLDERS / name).wait_until_ready()
+    guessing = Server(*flags, "--speculative-config", mtp(3), "--always-speculate", model=FOLDERS / name, **options).wait_until_ready()
     assert "guesses tokens beyond the next one, for drafts (mtp)" in guessing.log_tail()
     assert [ask(guessing, body) for body in bodies] == wanted
     with concurrent.futures.ThreadPoolExecutor(5) as pool:
@@ -47,10 +51,16 @@ def set_to(tensors, data, name, numbers):
     data[begin:end] = b"".join(struct.pack("<f", number)[2:] for number in numbers)
 
 
-def write_certain(folder):
+# of a family: the guessing layer's projection, the norm of its embeddings, its last norm, and the gain that means 1
+NUMBERED = ("model.layers.3.eh_proj.weight", "model.layers.3.enorm.weight", "model.layers.3.shared_head.norm.weight", 1)
+NAMED = ("mtp.fc.weight", "mtp.pre_fc_norm_embedding.weight", "mtp.norm.weight", 0)
+
+
+def write_certain(folder, name="glm4moe", names=NUMBERED):
     """A checkpoint in which a token determines the next one: no layer adds anything, and the guessing layer passes the
     embedding on. So all its guesses are right."""
-    shutil.copytree(FOLDERS / "glm4moe", folder)
+    projection, norm, last_norm, one = names
+    shutil.copytree(FOLDERS / name, folder)
     path = folder / "model.safetensors"
     raw = bytearray(path.read_bytes())
     start = 8 + struct.unpack("<Q", raw[:8])[0]
@@ -58,25 +68,42 @@ def write_certain(folder):
     data = raw[start:]
     K = tensors["model.norm.weight"]["shape"][0]
     for name, about in tensors.items():
-        if name.endswith(("o_proj.weight", "down_proj.weight")):
+        if name.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight")):
             set_to(tensors, data, name, [0] * (about["shape"][0] * about["shape"][1]))
     begin, end = tensors["model.norm.weight"]["data_offsets"]
-    own = tensors["model.layers.3.shared_head.norm.weight"]["data_offsets"]
+    own = tensors[last_norm]["data_offsets"]
     data[own[0]:own[1]] = data[begin:end]
-    set_to(tensors, data, "model.layers.3.enorm.weight", [1] * K)
-    set_to(tensors, data, "model.layers.3.eh_proj.weight", [float(k == row) for row in range(K) for k in range(2 * K)])
+    set_to(tensors, data, norm, [one] * K)
+    set_to(tensors, data, projection, [float(k == row) for row in range(K) for k in range(2 * K)])
     path.write_bytes(raw[:start] + data)
+
+
+def check_all_accepted(server):
+    """Asks for 41 tokens, which take 1 + 10 steps."""
+    names = ("spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens")
+    answer = ask(server, {"prompt": [7], "temperature": 0, "max_tokens": 41, "ignore_eos": True})
+    assert [counter(server, name) for name in names] == [10, 30, 30]
+    server.stop()
+    return answer
 
 
 def test_right_guesses_save_steps(tmp_path):
     write_certain(tmp_path / "certain")
-    body = {"prompt": [7], "temperature": 0, "max_tokens": 41, "ignore_eos": True}
     for method in ("mtp", "glm4_moe_mtp"):
-        server = Server(*FLAGS, "--speculative-config", mtp(3, method), "--always-speculate", model=tmp_path / "certain").wait_until_ready()
-        ask(server, body)
-        names = ("spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens")
-        assert [counter(server, name) for name in names] == [10, 30, 30], "1 + 10 steps for 41 tokens"
-        server.stop()
+        flags = (*FLAGS, "--speculative-config", mtp(3, method), "--always-speculate")
+        check_all_accepted(Server(*flags, model=tmp_path / "certain").wait_until_ready())
+
+
+def test_right_guesses_of_two_ranks_save_steps(tmp_path):
+    write_certain(tmp_path / "certain", "qwen3_5", NAMED)
+    flags = (*FLAGS, "--speculative-config", mtp(3), "--always-speculate")
+    one, two = [check_all_accepted(Server(*flags, "--tensor-parallel-size", n, model=tmp_path / "certain").wait_until_ready()) for n in "12"]
+    assert one == two
+
+
+def test_guesses_of_two_ranks_change_no_byte():
+    flags = (*FLAGS, "--tensor-parallel-size", "2")
+    check_same_bytes(flags, "qwen3_5")
 
 
 def test_a_model_without_such_a_layer_is_refused():

@@ -93,13 +93,37 @@ START_TEST(missing_tensors_are_named) {
 }
 END_TEST
 
-START_TEST(ranks_and_gpus_are_refused) {
+static bool has_op(const struct program *program, enum op op) {
+    for (int i = 0; i < program->n; i++)
+        if (program->rows[i].op == op) return true;
+    return false;
+}
+
+/* Rank 0 has the projection and its inputs, and gives the layer's input to the others. */
+START_TEST(ranks_divide_the_layer) {
+    struct engine_config config = config_of("tests/vectors/ahead/qwen3_5");
+    struct engine *one = open_model(&config);
+    config.ranks = 2;
+    struct engine *engine = open_model(&config);
+    const struct model *model = &engine->model;
+    const int last = model->config.L - 1;
+    ck_assert(model->part.n_ahead == 1 && config_width(&model->part, last) == 20);
+    ck_assert(has_op(&model->ahead, OP_JOIN) && has_op(&model->ahead, OP_ALL_REDUCE));
+    ck_assert(!has_op(&one->model.ahead, OP_ALL_REDUCE));
+    ck_assert_int_eq(engine_memory(engine)->kv_bytes_per_token,
+                     engine_memory(one)->kv_bytes_per_token);
+    engine_close(engine);
+    engine_close(one);
+    config.model = "tests/vectors/ahead/glm4moe";
+    check_refused(&config, STATUS_USAGE, "experts of 16 in blocks of 16");
+}
+END_TEST
+
+START_TEST(gpus_are_refused) {
     struct engine_config config = config_of("tests/vectors/ahead/glm4moe");
     struct engine engine = {.model.config.n_ahead = 1};
     struct opening o = {.engine = &engine, .config = config};
     struct err err = {0};
-    config.ranks = 2;
-    check_refused(&config, STATUS_USAGE, "does not work with {tensor-parallel-size}");
     o.config.device = DEVICE_CUDA;
     ck_assert_int_eq(settings_check(&o, &err), STATUS_USAGE);
     ck_assert_msg(strstr(err.message, "\"mtp\" does not work with {device} cuda"), "%s",
@@ -114,7 +138,8 @@ int main(void) {
     tcase_add_test(core, the_layer_is_loaded_again);
     tcase_add_test(core, a_model_without_such_a_layer_is_refused);
     tcase_add_test(core, missing_tensors_are_named);
-    tcase_add_test(core, ranks_and_gpus_are_refused);
+    tcase_add_test(core, ranks_divide_the_layer);
+    tcase_add_test(core, gpus_are_refused);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

@@ -154,6 +154,23 @@ START_TEST(a_step_with_pending_tokens_arrives) {
 }
 END_TEST
 
+/* Next tokens and rows of hidden vectors stay with rank 0. */
+START_TEST(a_step_of_guesses_arrives) {
+    struct example e;
+    struct step got;
+    int32_t message[MOST_BYTES / 4];
+    example_make(&e, false);
+    e.step.n_hidden = e.step.n_copies = 0;
+    e.step.next = e.step.hidden_row = e.token;
+    e.step.is_ahead = _i;
+    const size_t bytes = message_step_pack(message, sizeof message, &e.step, BLOCK);
+    ck_assert(message_step_unpack(&got, message, bytes));
+    ck_assert(got.is_ahead == (bool)_i && !got.next && !got.hidden_row);
+    check_equal(got.slot, e.slot, ROWS);
+    ck_assert_uint_eq(bytes, message_step_pack(message, sizeof message, &e.step, BLOCK));
+}
+END_TEST
+
 START_TEST(a_message_of_another_length_is_refused) {
     struct example e;
     struct step got;
@@ -173,7 +190,7 @@ START_TEST(an_impossible_header_is_refused) {
     int32_t message[MOST_BYTES / 4], broken[MOST_BYTES / 4];
     example_make(&e, true);
     const size_t bytes = message_step_pack(message, sizeof message, &e.step, BLOCK);
-    for (int i = 0; i < 9; i++)
+    for (int i = 0; i < 10; i++)
         for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
             memcpy(broken, message, bytes);
             broken[i] = wrong[k];
@@ -357,6 +374,7 @@ int main(void) {
     tcase_add_test(all, a_step_without_logits_and_copies_arrives);
     tcase_add_test(all, a_step_with_pending_tokens_arrives);
     tcase_add_test(all, a_greeting_has_the_gpu);
+    tcase_add_loop_test(all, a_step_of_guesses_arrives, 0, 2);
     tcase_add_test(all, a_message_of_another_length_is_refused);
     tcase_add_test(all, an_impossible_header_is_refused);
     tcase_add_test(all, a_cache_arrives_with_its_arrays);

@@ -100,8 +100,9 @@ static void on_events(void *arg, const struct event *events, int n) {
     for (int i = 0; i < n; i++) w->n_live -= events[i].last;
 }
 
-static struct engine *open_engine(const char *path, const struct setting *s) {
+static struct engine *open_engine(const char *path, const struct setting *s, int ranks) {
     struct engine_config config = {.model = path,
+                                   .ranks = ranks,
                                    .threads = s->threads,
                                    .cpu_path = s->path,
                                    .dtype = COMPUTE_FLOAT32,
@@ -122,12 +123,12 @@ static struct engine *open_engine(const char *path, const struct setting *s) {
     return engine;
 }
 
-static struct watched *watched_new(const char *name, const struct setting *s) {
+static struct watched *watched_new(const char *name, const struct setting *s, int ranks) {
     struct watched *w = mem_calloc(1, sizeof *w);
     char path[96];
     snprintf(path, sizeof path, "tests/vectors/ahead/%s", name);
     read_golden(name, w->golden);
-    w->engine = open_engine(path, s);
+    w->engine = open_engine(path, s, ranks);
     const struct engine_memory *memory = engine_memory(w->engine);
     const struct scheduler_config config = {
         .max_num_seqs = s->max_seqs,
@@ -199,7 +200,7 @@ static const struct setting alone = {"plain", 1, 64, 2, 16, 64, 16, false, 1};
 
 /* One sequence, whose blocks are long: three guesses at nearly each place. */
 START_TEST(guesses_are_those_of_the_reference) {
-    struct watched *w = watched_new(folders[_i], &alone);
+    struct watched *w = watched_new(folders[_i], &alone, 1);
     for (int prompt = 0; prompt < N_PROMPTS; prompt++) {
         ask(w, prompt, 1);
         finish(w);
@@ -218,7 +219,7 @@ START_TEST(guesses_do_not_depend_on_steps) {
     for (int i = 0; i < 3; i++, path += path[1] != NULL) {
         struct setting s = settings[i];
         s.path = *path;
-        struct watched *w = watched_new(folders[_i], &s);
+        struct watched *w = watched_new(folders[_i], &s, 1);
         for (int round = 0; round < 2; round++) {
             for (int k = 0; k < 4; k++) ask(w, k % 2, k == 3 ? 3 : 1);
             finish(w);
@@ -232,7 +233,7 @@ END_TEST
 /* A sequence that loses its blocks computes the layer's keys again, with the model's. */
 START_TEST(guesses_survive_preemption) {
     const struct setting s = {"plain", 1, 64, 4, 16, 4, 24, false, 1};
-    struct watched *w = watched_new(folders[_i], &s);
+    struct watched *w = watched_new(folders[_i], &s, 1);
     for (int k = 0; k < 4; k++) ask(w, k % 2, 1);
     finish(w);
     struct scheduler_stats stats;
@@ -245,7 +246,7 @@ END_TEST
 
 /* The keys of rows without drafts after them are right, too. */
 START_TEST(guesses_after_a_pause_are_right) {
-    struct watched *w = watched_new(folders[_i], &alone);
+    struct watched *w = watched_new(folders[_i], &alone, 1);
     ask(w, 1, 1);
     for (int i = 0; i < 3; i++) step(w);
     struct sequence *sequence = sequence_of(w->scheduler->running.head.next);
@@ -263,7 +264,7 @@ END_TEST
 /* The client foresees half of the text. So drafts of the prediction are accepted, and the last row
  * is that of the last one. */
 START_TEST(guesses_after_accepted_drafts_are_right) {
-    struct watched *w = watched_new(folders[_i], &alone);
+    struct watched *w = watched_new(folders[_i], &alone, 1);
     struct scheduler_stats stats;
     w->predicts = N_TOKENS / 2;
     ask(w, 1, 1);
@@ -271,6 +272,21 @@ START_TEST(guesses_after_accepted_drafts_are_right) {
     scheduler_stats(w->scheduler, &stats);
     ck_assert_uint_gt(stats.accepted_tokens, 4);
     ck_assert_int_gt(w->n_compared, N_TOKENS / 2);
+    watched_free(w);
+}
+END_TEST
+
+/* Two ranks share the layer. Only they have heads and a width that two can share. */
+START_TEST(guesses_of_ranks_are_those_of_the_reference) {
+    static const struct setting together = {"plain", 2, 17, 4, 16, 16, 40, true, 1};
+    struct watched *w = watched_new("qwen3_5", _i ? &together : &alone, 2);
+    for (int prompt = 0; prompt < N_PROMPTS; prompt++) {
+        ask(w, prompt, 1);
+        if (_i) ask(w, prompt, 3);
+        if (!_i) finish(w);
+    }
+    finish(w);
+    ck_assert_int_gt(w->n_compared, N_PROMPTS * 3 * (N_TOKENS - 8));
     watched_free(w);
 }
 END_TEST
@@ -362,6 +378,7 @@ int main(void) {
     tcase_add_loop_test(guesses, guesses_survive_preemption, 0, N_FOLDERS);
     tcase_add_loop_test(guesses, guesses_after_a_pause_are_right, 0, N_FOLDERS);
     tcase_add_loop_test(guesses, guesses_after_accepted_drafts_are_right, 0, N_FOLDERS);
+    tcase_add_loop_test(guesses, guesses_of_ranks_are_those_of_the_reference, 0, 2);
     tcase_add_loop_test(bytes, guesses_change_no_byte, 0, N_FOLDERS);
     suite_add_tcase(suite, guesses);
     suite_add_tcase(suite, bytes);

@@ -120,6 +120,10 @@ void op_hidden(struct backend *b, float *y, const float *x, const struct norm *n
     run_rows(&job, hidden_piece);
 }
 
+void op_norm(struct backend *b, float *y, const float *x, const struct norm *norm, int M, int K) {
+    op_hidden(b, y, x, norm, 0, M, K);
+}
+
 void op_gather(struct backend *b, float *y, const float *x, int K) {
     const struct step *step = cpu_of(b)->step;
     assert(K > 0 && step->R >= 0 && step->R <= step->M);
@@ -131,12 +135,14 @@ void op_gather(struct backend *b, float *y, const float *x, int K) {
 static void join_piece(void *arg, int i, int thread) {
     struct rows_job *job = arg;
     const int K = (int)job->length;
+    const struct join *join = job->join;
+    const int32_t *row = join->recalls ? job->cpu->step->hidden_row : NULL;
     (void)thread;
     for (int m = i * job->rows; m < piece_end(job, i); m++) {
-        size_t from = (size_t)m * job->length;
-        path_norm(job->cpu->path, job->y + 2 * from, job->x + from, &job->join->norms[0], K);
-        path_norm(job->cpu->path, job->y + 2 * from + K, job->other + from, &job->join->norms[1],
-                  K);
+        const size_t from = (size_t)m * job->length;
+        const float *other = job->other + (size_t)(row ? row[m] : m) * job->length;
+        path_norm(job->cpu->path, job->y + 2 * from, job->x + from, &join->norms[0], K);
+        path_norm(job->cpu->path, job->y + 2 * from + K, other, &join->norms[1], K);
     }
 }
 
@@ -144,6 +150,7 @@ void op_join(struct backend *b, float *y, const float *a, const float *other,
              const struct join *join, int M, int K) {
     struct cpu *cpu = cpu_of(b);
     assert(K > 0 && M >= 0 && join->norms[0].gain && join->norms[1].gain);
+    assert(!join->recalls || (M == cpu->step->M && cpu->step->hidden_row));
     struct rows_job job = {.cpu = cpu,
                            .x = (float *)a,
                            .other = other,
