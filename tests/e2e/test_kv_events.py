@@ -2,16 +2,15 @@
 import contextlib
 import signal
 import subprocess
-import time
 
 import msgspec
 import pytest
 import zmq
 
 from conftest import BINARY, MODEL, NAME, environment, free_port
+from event_subscriber import Subscriber, request_replay, source
 from streams import until
 
-END = (2 ** 64 - 1).to_bytes(8, "big")
 STORY = "The river flows past the old mill, and the miller's daughter counts the boats that pass. "
 KNOWN = 'penstock_kv_blocks{state="cached"}'  # of an idle server: all blocks that it knows
 
@@ -49,73 +48,21 @@ class Batch(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
     data_parallel_rank: int | None = None
 
 
-class Subscriber:
-    """Applies all events to a set of blocks, and checks that each is possible."""
-
-    def __init__(self, endpoint, topic=b""):
-        self.socket = zmq.Context.instance().socket(zmq.SUB)
-        self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
-        self.socket.connect(endpoint)
-        self.socket.subscribe(topic)
-        self.blocks, self.batches, self.next = {}, [], None
-        self.cleared = 0
-
-    def receive(self, wait_ms=200):
-        while self.socket.poll(wait_ms):
-            topic, number, payload = self.socket.recv_multipart()
-            number = int.from_bytes(number, "big")
-            assert self.next in (None, number) or number == 0, "a number is missing"
-            self.next = number + 1
-            self.batches.append((topic, number, payload))
-            self.apply(msgspec.msgpack.decode(payload, type=Batch))
-
-    def apply(self, batch):
-        assert abs(batch.ts - time.time()) < 120 and batch.data_parallel_rank == 0 and batch.events
-        for event in batch.events:
-            if isinstance(event, AllBlocksCleared):
-                self.blocks, self.cleared = {}, self.cleared + 1
-            elif isinstance(event, BlockRemoved):
-                for block in event.block_hashes:
-                    self.blocks.pop(block, None) if self.cleared == 0 else self.blocks.pop(block)
-            else:
-                self.store(event)
-
-    def store(self, event):
-        assert (event.medium, event.group_idx, event.kv_cache_spec_kind) == ("GPU", 0, "full_attention")
-        assert len(event.token_ids) == event.block_size * len(event.block_hashes)
-        parent = event.parent_block_hash
-        assert parent is None or parent in self.blocks or self.cleared == 0
-        for i, block in enumerate(event.block_hashes):
-            assert block not in self.blocks
-            self.blocks[block] = (parent, event.token_ids[i * event.block_size:][:event.block_size])
-            parent = block
-
-    def prefixes(self):
-        """The whole prefixes that the blocks stand for."""
-        def tokens(block):
-            parent, own = self.blocks[block]
-            return (tokens(parent) if parent is not None else []) + own
-        return [tokens(block) for block in self.blocks]
-
-    def close(self):
-        self.socket.close(linger=0)
+def decode(payload):
+    return msgspec.msgpack.decode(payload, type=Batch)
 
 
 @pytest.fixture
 def subscribe():
     own = []
 
-    def begin(*args, **options):
-        own.append(Subscriber(*args, **options))
+    def begin(endpoint, **options):
+        own.append(Subscriber(endpoint, decode, **options))
         return own[-1]
 
     yield begin
     for one in own:
         one.close()
-
-
-def source(server):
-    return server.http.get("/kv_event_sources").json()["0"]
 
 
 def prompt_of(server, text):
@@ -124,25 +71,6 @@ def prompt_of(server, text):
 
 def publishing(start, *flags):
     return start("--kv-events", "tcp://127.0.0.1:*", "--kv-events-replay", "tcp://127.0.0.1:*", *flags)
-
-
-def request_replay(endpoint, *frames):
-    """The numbers and batches of a replay up to its end."""
-    socket = zmq.Context.instance().socket(zmq.DEALER)
-    try:
-        socket.connect(endpoint)
-        socket.send_multipart(frames)
-        answers = []
-        while socket.poll(5000):
-            empty, number, payload = socket.recv_multipart()
-            assert empty == b""
-            if number == END:
-                assert payload == b""
-                return answers
-            answers.append((int.from_bytes(number, "big"), payload))
-        raise AssertionError("the replay did not end")
-    finally:
-        socket.close(linger=0)
 
 
 def test_events_are_the_blocks_of_the_server_and_answers_are_unchanged(start, server, subscribe):
@@ -176,7 +104,7 @@ def test_a_late_subscriber_gets_all_blocks_after_evictions(start, subscribe):
     early.receive()
     assert late.cleared == 1 and early.cleared == 2
     assert set(late.blocks) == set(early.blocks) and len(late.blocks) == own.metrics()[KNOWN]
-    assert any(msgspec.msgpack.decode(payload, type=Batch).events[0].__class__ is BlockRemoved for _, _, payload in early.batches)
+    assert any(isinstance(decode(payload).events[0], BlockRemoved) for _, _, payload in early.batches)
 
 
 def test_private_prefixes_are_not_published(start, subscribe):
