@@ -45,7 +45,7 @@ struct ncclComm {
     bool of_process;
 };
 
-static enum nccl_state now;
+static std::atomic<enum nccl_state> now;
 static std::atomic<int> n_open, meetings, n_ids;
 
 /* ---- opening -------------------------------------------------------------------------------- */

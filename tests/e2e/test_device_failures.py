@@ -24,9 +24,9 @@ def begin(tiny_model):
     not."""
     own = []
 
-    def start(failure, *flags):
+    def start(failure, *flags, **env):
         own.append(Server("--device", "cuda", "--max-num-seqs", "4", *flags, binary=EMULATED, model=tiny_model,
-                          env={"CUDA_EMU_BREAK": failure}))
+                          env={"CUDA_EMU_BREAK": failure, **env}))
         return own[-1].wait_until_ready()
 
     yield start
@@ -47,15 +47,15 @@ def read_whole(server):
 
 def check_error(error, call):
     assert error["type"] == "server_error" and error["code"] == "device_failed" and error["param"] is None
-    assert "The GPU has failed" in error["message"] and call in error["message"], error
+    assert error["message"].startswith(("The GPU has failed: ", "Rank 1 of 2 is lost: ")) and call in error["message"], error
 
 
-def wait_until_told(server):
+def wait_until_told(server, why="The GPU has failed"):
     """Waits until readiness is 503: a request's error may arrive a moment earlier."""
     end = time.monotonic() + 5
     while (answer := server.http.get("/health")).status_code == 200:
         assert time.monotonic() < end
-    assert answer.status_code == 503 and "The GPU has failed" in answer.json()["error"]["message"]
+    assert answer.status_code == 503 and why in answer.json()["error"]["message"]
 
 
 def check_log(server, call):
@@ -106,6 +106,30 @@ def test_everybody_is_told(begin, failure, steps, call):
     assert "retry-after" in answer.headers
     check_end(server)
     check_log(server, call)
+
+
+TWO_RANKS = ["--tensor-parallel-size", "2", "--enforce-eager"]
+TWO_GPUS = {"CUDA_EMU_DEVICES": "2"}
+
+
+@pytest.mark.parametrize("failure", ["launch:1", "launch:40", "copy:3", "wait:1"])
+def test_a_gpu_of_two_ranks_of_one_process_fails(begin, failure):
+    """Both ranks make calls that fail from now on, and the first of these is reported: it may be the other rank's."""
+    server = begin(failure + ":signal", *TWO_RANKS, **TWO_GPUS)
+    check_all_are_told(server, "unspecified launch failure")
+    wait_until_told(server)
+    check_end(server)
+    check_log(server, "unspecified launch failure")
+
+
+def test_a_lost_rank_of_one_process_ends_the_server(begin):
+    """Rank 1 cannot send its rows. Rank 0 waits for them on its GPU, until the group is aborted."""
+    server = begin("", *TWO_RANKS, NCCL_STAND_IN_BREAK="1", **TWO_GPUS)
+    lost = "Rank 1 of 2 is lost: NCCL has failed: gathering the ranks' rows: out of luck."
+    check_all_are_told(server, lost)
+    wait_until_told(server, lost)
+    check_end(server)
+    check_log(server, lost)
 
 
 def test_without_clients_it_is_told_too(begin):
