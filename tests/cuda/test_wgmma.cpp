@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/cuda/wgmma/launch.cuh"
 #include "kernels/cuda/wgmma/wgmma.cuh"
 #include "tests/cuda/gemm_data.h"
 
@@ -62,6 +63,82 @@ START_TEST(bits_are_those_of_mma) {
 }
 END_TEST
 
+/* ---- shares of ranges ----------------------------------------------------------------------- */
+
+using bf16 = __nv_bfloat16;
+
+/* The plan of a launch with this much memory for parts. */
+template <class S>
+static WideWork<bf16> plan_with(const struct gemm_job *jobs, int n, int M, size_t bytes) {
+    struct gemm_scratch scratch = {};
+    scratch.bytes = bytes;
+    return wide_work<S, bf16>(jobs, n, nullptr, M, &scratch);
+}
+
+/* Llama-3.1-8B's q has 8 ranges, k and v have 16. With two shares, q's pieces leave 5 parts each,
+ * the others 9, so 128 rows use 96 multiprocessors instead of 48. */
+START_TEST(parts_are_counted_for_each_product) {
+    struct gemm_weights q, k;
+    matrix_on_device::plan(&q, kinds[2], DTYPE_BF16, 4096, 4096);
+    matrix_on_device::plan(&k, kinds[2], DTYPE_BF16, 1024, 4096);
+    ck_assert(q.ranges == 8 && k.ranges == 16);
+    const struct gemm_job jobs[] = {{&q, nullptr}, {&k, nullptr}, {&k, nullptr}};
+    const size_t parts = 32 * 5 + 8 * 9 + 8 * 9, narrow = parts * 128 * 128 * 4,
+                 broad = parts * 192 * 128 * 4;
+    const WideWork<bf16> work = plan_with<WideNarrow>(jobs, 3, 128, narrow);
+    ck_assert(work.pieces == 48 && work.all.share.blocks == 2 && work.shares() == 96);
+    const int want[] = {0, 32 * 5, 32 * 5 + 8 * 9, (int)parts};
+    for (int i = 0; i < 4; i++) ck_assert_int_eq(work.all.share.first[i], want[i]);
+    ck_assert_int_eq(plan_with<WideNarrow>(jobs, 3, 128, narrow - 1).all.share.blocks, 1);
+    ck_assert_int_eq(plan_with<WideBroad>(jobs, 3, 192, broad).all.share.blocks, 2);
+    ck_assert_uint_ge(gemm_scratch_bytes(DTYPE_BF16, 192, 14336), broad);
+}
+END_TEST
+
+/* 192 rows have 48 broad pieces or 96 narrow ones. Two shares of a broad piece take less time than
+ * a narrow piece, which takes less time than a broad piece without shares. */
+START_TEST(blocks_are_broad_if_their_ranges_are_shared) {
+    struct gemm_weights q, k;
+    matrix_on_device::plan(&q, kinds[2], DTYPE_BF16, 4096, 4096);
+    matrix_on_device::plan(&k, kinds[2], DTYPE_BF16, 1024, 4096);
+    const struct gemm_job jobs[] = {{&q, nullptr}, {&k, nullptr}, {&k, nullptr}};
+    for (size_t bytes : {(size_t)32 << 20, (size_t)0}) {
+        const WideWork<bf16> narrow = plan_with<WideNarrow>(jobs, 3, 192, bytes);
+        const WideWork<bf16> broad = plan_with<WideBroad>(jobs, 3, 192, bytes);
+        ck_assert(narrow.shares() == 96 && broad.shares() == (bytes > 0 ? 96 : 48));
+        ck_assert_int_eq(is_broad_better(narrow, broad), bytes > 0);
+    }
+}
+END_TEST
+
+/* A pair with 8 ranges, then a larger matrix with 16, with exactly the memory for their parts. With
+ * 16 shares, some shares of the pair have no range. Less memory means fewer shares. */
+START_TEST(shares_of_other_ranges_keep_the_bits) {
+    const int shares[] = {16, 8, 4, 2}, wanted = shares[_i], M = 70, K = 1000;
+    const kind &k = plain_kind(DTYPE_BF16);
+    matrix_on_device gate(k, DTYPE_BF16, make_rows(k, 70, K, 1)),
+        up(k, DTYPE_BF16, make_rows(k, 70, K, 2)), w(k, DTYPE_BF16, make_rows(k, 300, K, 3));
+    buffer x(packed(DTYPE_BF16, make_x(DTYPE_BF16, M, K)));
+    buffer y[] = {buffer((size_t)M * 70 * 2), buffer((size_t)M * 300 * 2)};
+    const struct gemm_job jobs[] = {{&gate.w, y[0].data, nullptr, &up.w}, {&w.w, y[1].data}};
+    WideWork<bf16> work = plan_with<WideNarrow>(jobs, 2, M, 0);
+    ck_assert(work.all.of[0].w.ranges == 8 && work.all.of[1].w.ranges == 16);
+    const size_t bytes = place_parts<WideNarrow>(&work, 2, wanted);
+    ck_assert_int_eq(plan_with<WideNarrow>(jobs, 2, M, bytes).all.share.blocks, wanted);
+    wide_memory memory(DTYPE_BF16, M, K, false);
+    buffer parts(bytes);
+    memory.scratch.parts = parts.as<float>();
+    memory.scratch.bytes = bytes;
+    gemm_many(jobs, 2, x.data, nullptr, M, test_stream(), &memory.scratch);
+    for (int i = 0; i < 2; i++)
+        ck_assert_msg(y[i].read<uint8_t>() == multiplied(&jobs[i], x, nullptr, M),
+                      "product %d, %d shares", i, wanted);
+    memory.check();
+}
+END_TEST
+
+/* ---- several pieces, and none --------------------------------------------------------------- */
+
 /* More pieces than an H200 has multiprocessors, each of one slab, so blocks process several pieces.
  */
 START_TEST(blocks_take_several_pieces) {
@@ -107,6 +184,9 @@ int main() {
     Suite *suite = suite_create("cuda_wgmma");
     TCase *bits = tcase_create("bits");
     tcase_add_loop_test(bits, bits_are_those_of_mma, 0, 7);
+    tcase_add_test(bits, parts_are_counted_for_each_product);
+    tcase_add_test(bits, blocks_are_broad_if_their_ranges_are_shared);
+    tcase_add_loop_test(bits, shares_of_other_ranges_keep_the_bits, 0, 4);
     tcase_add_test(bits, blocks_take_several_pieces);
     tcase_add_test(bits, others_are_left_alone);
     tcase_set_timeout(bits, 300);

@@ -19,9 +19,9 @@ template <class T, class S>
 static void wide(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
                  const struct gemm_scratch *scratch) {
     const WideWork<T> work = wide_work<S, T>(jobs, n, x, M, scratch);
-    assert(work.pieces > 0 && work.shares > 0);
-    const int shares = work.pieces * work.shares;
+    const int shares = work.shares();
     const int blocks = shares < TENSOR_MULTIPROCESSORS ? shares : TENSOR_MULTIPROCESSORS;
+    assert(shares > 0);
     auto kernel = tensor_kernel<T, S>;
     arrange(&work.x, x, M, jobs->w->K, stream);
     allow_smem(kernel, S::BYTES);

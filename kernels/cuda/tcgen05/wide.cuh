@@ -102,7 +102,7 @@ __device__ __forceinline__ void move_tiles(const TensorMemory<S> &memory, int st
 template <class S, class T>
 __device__ __forceinline__ void move(const WideWork<T> &work, const TensorMemory<S> &memory) {
     Turn<S> turn;
-    for (int i = (int)blockIdx.x; i < work.pieces * work.shares; i += (int)gridDim.x) {
+    for (int i = (int)blockIdx.x; i < work.shares(); i += (int)gridDim.x) {
         const Piece piece = piece_of<S>(work, i);
         const struct gemm_weights &w = work.all.of[piece.number].w;
         const int end = range_start(w.slabs, w.ranges, piece.end_range);
@@ -145,7 +145,7 @@ __device__ __forceinline__ void multiply_all(const WideWork<T> &work,
                                              const TensorMemory<S> &memory) {
     Turn<S> turn;
     Turn<SumsOf<S>> to;
-    for (int i = (int)blockIdx.x; i < work.pieces * work.shares; i += (int)gridDim.x) {
+    for (int i = (int)blockIdx.x; i < work.shares(); i += (int)gridDim.x) {
         const Piece piece = piece_of<S>(work, i);
         const struct gemm_weights &w = work.all.of[piece.number].w;
         for (int range = piece.range; range < piece.end_range; range++, to.next()) {
@@ -212,12 +212,13 @@ __device__ __forceinline__ void consume_sums(const WideWork<T> &work,
     float *part = memory.parts + (me.group * (WARPGROUP / WARP) + me.warp) * S::PART;
     const uint32_t mine = *memory.base + ((uint32_t)(me.warp * WARP) << 16) + me.group * S::SUMS;
     Turn<SumsOf<S>> turn;
-    for (int i = (int)blockIdx.x; i < work.pieces * work.shares; i += (int)gridDim.x) {
+    for (int i = (int)blockIdx.x; i < work.shares(); i += (int)gridDim.x) {
         const Piece piece = piece_of<S>(work, i);
         const Product<T> &p = work.all.of[piece.number];
         float total[S::SUMS] = {};
         for (int range = piece.range; range < piece.end_range; range++, turn.next()) {
-            float *left = work.shares > 1 ? left_of<S>(work, piece, range, me) : nullptr;
+            const int left_part = piece.part + range - piece.range;
+            float *left = piece.part == 0 ? nullptr : left_of<S>(work, piece, left_part, me);
             mbarrier_wait(memory.done + turn.stage, turn.parity);
             tensor_fence_after();
             take_sums<S>(total, left, mine + turn.stage * S::ROWS);
@@ -225,14 +226,10 @@ __device__ __forceinline__ void consume_sums(const WideWork<T> &work,
             __syncwarp();
             if (me.lane == 0) mbarrier_arrive(memory.taken + turn.stage);
         }
-        if (work.shares > 1) {
-            if (!is_last_share(work, piece, memory.arrived + me.group, memory.sums + me.group, me))
-                continue;
-#pragma unroll
-            for (int j = 0; j < S::SUMS; j++) total[j] = 0.0f;
-            for (int range = 0; range < p.w.ranges; range++)
-                add_left_sums(total, left_of<S>(work, piece, range, me));
-        }
+        if (work.all.share.blocks > 1 &&
+            !join_shares<S>(total, work, piece, memory.arrived + me.group, memory.sums + me.group,
+                            me))
+            continue;
         finish_tensor<S>(p, piece, total, part, me);
     }
 }

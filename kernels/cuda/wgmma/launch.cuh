@@ -14,18 +14,33 @@ static inline int shares_of(int pieces, int most) {
     return shares;
 }
 
-/* Divides the ranges of a piece if there are at most half as many pieces as multiprocessors, and if
- * memory suffices. */
+/* Places the parts of n products for a number of shares, and returns their bytes. Products of
+ * different ranges leave different numbers of parts. */
+template <class S, class T> size_t place_parts(WideWork<T> *work, int n, int shares) {
+    struct Sharing *share = &work->all.share;
+    share->blocks = shares;
+    for (int i = 0; i < n; i++) {
+        const int pieces = work->across * (work->all.first[i + 1] - work->all.first[i]);
+        const int parts = parts_of(work->all.of[i].w.ranges, shares);
+        assert(pieces > 0 && parts > 0);
+        share->first[i + 1] = share->first[i] + pieces * parts;
+    }
+    if (shares == 1) return 0;
+    return (size_t)share->first[n] * S::ROWS * S::NB * GEMM_TILE * sizeof(float);
+}
+
+/* Divides the ranges of a piece if there are at most half as many pieces as multiprocessors, among
+ * as many blocks as the memory for parts allows. */
 template <class S, class T>
 void share_ranges(WideWork<T> *work, int n, const struct gemm_scratch *scratch) {
-    const size_t sums = (size_t)S::ROWS * S::NB * GEMM_TILE;
-    work->in = {scratch->counters, scratch->parts};
-    work->shares = 1;
+    int most = 1;
     for (int i = 0; i < n; i++)
-        if (work->all.of[i].w.ranges > work->ranges) work->ranges = work->all.of[i].w.ranges;
-    assert(work->ranges > 0 && work->pieces > 0);
-    if ((size_t)(work->pieces * work->ranges) * sums * sizeof(float) > scratch->bytes) return;
-    work->shares = shares_of(work->pieces, work->ranges);
+        if (work->all.of[i].w.ranges > most) most = work->all.of[i].w.ranges;
+    work->all.share.in = {scratch->counters, scratch->parts};
+    int shares = shares_of(work->pieces, most);
+    while (place_parts<S>(work, n, shares) > scratch->bytes) shares /= 2;
+    assert(work->all.share.blocks >= 1 && work->all.share.first[0] == 0);
+    assert(shares == 1 || work->pieces * CONSUMERS <= GEMM_SCRATCH_COUNTERS);
 }
 
 /* The work of n products of M rows, whose lines are at the start of scratch->wide. */
@@ -40,9 +55,25 @@ WideWork<T> wide_work(const struct gemm_job *jobs, int n, const void *x, int M,
     return work;
 }
 
+/* The blocks for 16-bit numbers. */
+using WideNarrow = Wide<128>;
+using WideBroad = Wide<192>;
+
+/* The sequential work of a multiprocessor, in units of the smallest rows. */
+template <class S, class T> int turns(const WideWork<T> &work) {
+    const int each = S::ROWS * (MAX_WARPS / work.all.share.blocks);
+    return (work.pieces + MULTIPROCESSORS - 1) / MULTIPROCESSORS * each;
+}
+
+/* The broad block moves fewer bytes per product, which compensates for up to an eighth more
+ * products. */
+template <class T> bool is_broad_better(const WideWork<T> &narrow, const WideWork<T> &broad) {
+    return turns<WideBroad>(broad) * 8 <= turns<WideNarrow>(narrow) * 9;
+}
+
 /* Multiplies the arranged rows. */
 template <class S, class T> void launch_wide(const WideWork<T> &work, cudaStream_t stream) {
-    const int shares = work.pieces * work.shares;
+    const int shares = work.shares();
     const int blocks = shares < MULTIPROCESSORS ? shares : MULTIPROCESSORS;
     assert(blocks > 0);
     auto kernel = wide_kernel<T, S>;

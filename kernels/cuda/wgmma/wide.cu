@@ -3,12 +3,9 @@
 #include "kernels/cuda/wgmma/launch.cuh"
 #include "kernels/cuda/wgmma/wgmma.cuh"
 
-using Narrow = Wide<128>;
-using Broad = Wide<192>;
-
 /* An upper bound on whole blocks of either kind. */
 static int padded_rows(int M) {
-    return M + Broad::ROWS - 1;
+    return M + WideBroad::ROWS - 1;
 }
 
 size_t wide_bytes(enum dtype act, int M, int K) {
@@ -23,31 +20,21 @@ bool wide_serves(const struct gemm_weights *w, int M, const struct gemm_scratch 
            wide_bytes(w->act, M, w->K) <= scratch->wide_bytes;
 }
 
-/* The sequential work of a multiprocessor, in units of the smallest rows. */
-template <class S> static int turns(int M, int blocks) {
-    const int pieces = (M + S::ROWS - 1) / S::ROWS * blocks;
-    const int each = S::ROWS * (MAX_WARPS / shares_of(pieces, MAX_WARPS));
-    return (pieces + MULTIPROCESSORS - 1) / MULTIPROCESSORS * each;
-}
-
 template <class T, class S>
-static void wide(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
-                 const struct gemm_scratch *scratch) {
-    const WideWork<T> work = wide_work<S, T>(jobs, n, x, M, scratch);
-    arrange(&work.x, x, M, jobs->w->K, stream);
+static void wide(const WideWork<T> &work, const void *x, int M, int K, cudaStream_t stream) {
+    arrange(&work.x, x, M, K, stream);
     launch_wide<S>(work, stream);
 }
 
-/* The broad block moves fewer bytes per product, which compensates for up to an eighth more
- * products. */
 template <class T>
 static void wide_of(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
                     const struct gemm_scratch *scratch) {
-    const int blocks = products_of<T>(jobs, n, x, M, Broad::NB).first[GEMM_MAX_JOBS];
-    if (turns<Broad>(M, blocks) * 8 <= turns<Narrow>(M, blocks) * 9)
-        wide<T, Broad>(jobs, n, x, M, stream, scratch);
+    const WideWork<T> narrow = wide_work<WideNarrow, T>(jobs, n, x, M, scratch);
+    const WideWork<T> broad = wide_work<WideBroad, T>(jobs, n, x, M, scratch);
+    if (is_broad_better(narrow, broad))
+        wide<T, WideBroad>(broad, x, M, jobs->w->K, stream);
     else
-        wide<T, Narrow>(jobs, n, x, M, stream, scratch);
+        wide<T, WideNarrow>(narrow, x, M, jobs->w->K, stream);
 }
 
 static void multiply(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,

@@ -13,8 +13,12 @@
  *                the block
  *
  * The order of sums is that of the other kernels: the slabs of a range, then the ranges. If there
- * are few pieces, several blocks share the ranges of each. Every consumer stores the sums of its
- * ranges in memory, and the last consumer of a piece adds all of them in the same order. */
+ * are few pieces, several blocks share the ranges of each. The first share adds its ranges and
+ * stores their total in memory, because it begins the sum. The others store the sums of each range.
+ * The last consumer of a piece adds all these parts in order:
+ *
+ *     8 ranges, 2 shares    [ range 0 + 1 + 2 + 3 ][ 4 ][ 5 ][ 6 ][ 7 ]
+ *                           part 0                  1    2    3    4     */
 #ifndef PENSTOCK_CUDA_WGMMA_WIDE_CUH
 #define PENSTOCK_CUDA_WGMMA_WIDE_CUH
 
@@ -45,17 +49,22 @@ template <int ROWS_, int LINE_, int STAGES_> struct WideShape {
 /* For 16-bit numbers. */
 template <int ROWS> struct Wide : WideShape<ROWS, LINE_BYTES, 4> {};
 
-/* The work of a launch. */
+/* The work of a launch. `all.share.blocks` blocks share the ranges of each piece. */
 template <class T> struct WideWork {
     Products<T> all;
     struct arranged x;
     const float *scales; /* e4m3: scales of the rows; else NULL */
     int across;          /* number of blocks of rows */
-    int pieces;
-    int shares; /* blocks that share the ranges of a piece; 1: no sharing */
-    int ranges; /* maximum over the products */
-    struct gemm_shared in;
+    int pieces;          /* of all products, each `across` times its blocks */
+    __host__ __device__ int shares() const {
+        return pieces * all.share.blocks;
+    }
 };
+
+/* The number of parts that the shares of a piece leave for each consumer. */
+__host__ __device__ __forceinline__ int parts_of(int ranges, int shares) {
+    return 1 + ranges - range_start(ranges, shares, 1);
+}
 
 /* ---- a block's shared memory ---------------------------------------------------------------- */
 
@@ -92,22 +101,27 @@ template <class S> struct Turn {
     }
 };
 
-/* A piece of work or a share of it: its product, first tile, first row, and ranges. */
+/* A piece of work or a share of it: its product, first tile, first row, ranges, and the first part
+ * that it leaves. Part 0 is the total of the first share, or of the whole piece if it has only one
+ * share. */
 struct Piece {
     int index, number, tile, row;
     int range, end_range;
+    int part;
 };
 template <class S, class T>
 __device__ __forceinline__ Piece piece_of(const WideWork<T> &work, int i) {
-    const int index = i / work.shares, share = i % work.shares, block = index / work.across;
-    const int number = number_of(work.all, block), ranges = work.all.of[number].w.ranges;
-    const int each = S::NB >> work.all.of[number].pair;
+    const int shares = work.all.share.blocks, index = i / shares, share = i % shares;
+    const int block = index / work.across, number = number_of(work.all, block);
+    const int ranges = work.all.of[number].w.ranges, each = S::NB >> work.all.of[number].pair;
+    const int range = range_start(ranges, shares, share);
     return {index,
             number,
             (block - work.all.first[number]) * each,
             index % work.across * S::ROWS,
-            range_start(ranges, work.shares, share),
-            range_start(ranges, work.shares, share + 1)};
+            range,
+            range_start(ranges, shares, share + 1),
+            share == 0 ? 0 : 1 + range - range_start(ranges, shares, 1)};
 }
 
 /* ---- the producer --------------------------------------------------------------------------- */
@@ -131,7 +145,7 @@ template <class S, class T>
 __device__ __forceinline__ void produce(const WideWork<T> &work, const WideMemory<S> &memory) {
     Turn<S> turn;
     fence_proxy_async(); /* the rows were arranged by a kernel's threads */
-    for (int i = (int)blockIdx.x; i < work.pieces * work.shares; i += (int)gridDim.x) {
+    for (int i = (int)blockIdx.x; i < work.shares(); i += (int)gridDim.x) {
         const Piece piece = piece_of<S>(work, i);
         const Product<T> &p = work.all.of[piece.number];
         const int end = range_start(p.w.slabs, p.w.ranges, piece.end_range);
@@ -185,12 +199,16 @@ __device__ __forceinline__ void use_wide_stage(float (&acc)[S::SUMS], const uint
 
 /* ---- sharing a piece ------------------------------------------------------------------------ */
 
-/* The place of a thread's four sums in the memory of a consumer's range. */
+/* The place of a thread's first four sums in a consumer's part. */
 template <class S, class T>
-__device__ __forceinline__ float *left_of(const WideWork<T> &work, const Piece &piece, int range,
+__device__ __forceinline__ float *left_of(const WideWork<T> &work, const Piece &piece, int part,
                                           const Consumer &me) {
-    const int part = (piece.index * work.ranges + range) * CONSUMERS + me.group;
-    return work.in.parts + (size_t)part * S::SUMS * WARPGROUP + threadIdx.x % WARPGROUP * 4;
+    const struct Sharing &share = work.all.share;
+    const int parts = parts_of(work.all.of[piece.number].w.ranges, share.blocks);
+    const int before = piece.index - work.all.first[piece.number] * work.across;
+    const int at = share.first[piece.number] + before * parts + part;
+    return share.in.parts + (size_t)(at * CONSUMERS + me.group) * S::SUMS * WARPGROUP +
+           threadIdx.x % WARPGROUP * 4;
 }
 template <int SUMS>
 __device__ __forceinline__ void add_sums(float (&total)[SUMS], const float (&acc)[SUMS]) {
@@ -225,13 +243,29 @@ __device__ __forceinline__ bool is_last_share(const WideWork<T> &work, const Pie
     __threadfence();
     meet(meeting, me);
     if (threadIdx.x % WARPGROUP == 0) {
-        int32_t *counter = work.in.counters + piece.index * CONSUMERS + me.group;
+        int32_t *counter = work.all.share.in.counters + piece.index * CONSUMERS + me.group;
         *arrived = atomicAdd(counter, 1) + 1;
-        if (*arrived == work.shares) *counter = 0;
+        if (*arrived == work.all.share.blocks) *counter = 0;
     }
     meet(meeting, me);
-    if (*arrived < work.shares) return false;
+    if (*arrived < work.all.share.blocks) return false;
     __threadfence();
+    return true;
+}
+
+/* Ends a share whose other parts are in memory; `total` is the first share's part. Returns true for
+ * the last consumer of the piece, whose total is then that of all ranges. */
+template <class S, class T>
+__device__ __forceinline__ bool join_shares(float (&total)[S::SUMS], const WideWork<T> &work,
+                                            const Piece &piece, volatile int *arrived,
+                                            uint64_t *meeting, Consumer &me) {
+    if (piece.part == 0) leave_sums(left_of<S>(work, piece, 0, me), total);
+    if (!is_last_share(work, piece, arrived, meeting, me)) return false;
+    const int parts = parts_of(work.all.of[piece.number].w.ranges, work.all.share.blocks);
+#pragma unroll
+    for (int i = 0; i < S::SUMS; i++) total[i] = 0.0f;
+    for (int part = 0; part < parts; part++)
+        add_left_sums(total, left_of<S>(work, piece, part, me));
     return true;
 }
 
@@ -294,22 +328,20 @@ __device__ __forceinline__ void consume(const WideWork<T> &work, const WideMemor
     uint64_t *meeting = memory.sums + me.group;
     Turn<S> turn;
     float acc[S::SUMS];
-    for (int i = (int)blockIdx.x; i < work.pieces * work.shares; i += (int)gridDim.x) {
+    for (int i = (int)blockIdx.x; i < work.shares(); i += (int)gridDim.x) {
         const Piece piece = piece_of<S>(work, i);
         const Product<T> &p = work.all.of[piece.number];
         float total[S::SUMS] = {};
         for (int range = piece.range; range < piece.end_range; range++) {
             multiply_range(S(), acc, p, range, memory, turn, me);
-            if (work.shares > 1)
-                leave_sums(left_of<S>(work, piece, range, me), acc);
-            else
+            if (piece.part == 0)
                 add_sums(total, acc);
+            else
+                leave_sums(left_of<S>(work, piece, piece.part + range - piece.range, me), acc);
         }
-        if (work.shares > 1) {
-            if (!is_last_share(work, piece, reinterpret_cast<int *>(part), meeting, me)) continue;
-            for (int range = 0; range < p.w.ranges; range++)
-                add_left_sums(total, left_of<S>(work, piece, range, me));
-        }
+        if (work.all.share.blocks > 1 &&
+            !join_shares<S>(total, work, piece, reinterpret_cast<int *>(part), meeting, me))
+            continue;
         scale_totals(S(), total, work, piece, me);
         finish_wide<S>(p, piece, total, part, meeting, me);
     }
