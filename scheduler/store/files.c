@@ -12,11 +12,17 @@
 /* Nothing is written for this time after a write has failed. */
 #define RETRY_NS (60 * 1000000000ull)
 
+static void close_direct(struct part_store *of) {
+    if (of->direct_fd >= 0) close(of->direct_fd);
+    of->direct_fd = -1;
+}
+
 static void write_failed(struct prefix_store *store, struct part_store *of) {
     log_line(LOG_WARNING, "prefix store: %s cannot be written: %s; trying again in a minute",
              store->place, strerror(errno));
     store->failed_ns = now_ns();
     of->writing = -1;
+    close_direct(of);
     store_count_error(store);
     store_count_drop(store, DROP_UNAVAILABLE);
 }
@@ -26,6 +32,7 @@ static bool prepare_segment(struct prefix_store *store, enum cache_part part) {
     struct part_store *of = &store->part[part];
     int64_t record = (int64_t)of->record_bytes;
     bool starts = of->writing < 0 || of->write_at + record > of->segment_bytes;
+    if (starts) close_direct(of);
     pthread_mutex_lock(&store->mutex);
     if (starts) of->writing = -1;
     bool fits = segments_make_room(store, record + (starts ? SEGMENT_HEAD : 0));
@@ -37,6 +44,7 @@ static bool prepare_segment(struct prefix_store *store, enum cache_part part) {
     of->writing = store_segment_create(store, part);
     of->write_at = SEGMENT_HEAD;
     if (of->writing < 0) write_failed(store, of);
+    if (of->writing >= 0) of->direct_fd = store_segment_open_direct(store, part, of->writing);
     return of->writing >= 0;
 }
 
@@ -53,6 +61,17 @@ static bool write_all(int fd, const uint8_t *data, size_t length, off_t at) {
     return true;
 }
 
+/* Writes a record at the segment's end. Direct I/O copies nothing to the page cache, and takes a
+ * fifth of the processor time. A disk with units larger than a page refuses it with EINVAL. */
+static bool append_record(struct part_store *of, int fd, const uint8_t *record) {
+    assert(of->direct_fd < 0 || of->write_at % DIRECT_UNIT == 0);
+    if (of->direct_fd >= 0 && write_all(of->direct_fd, record, of->record_bytes, of->write_at))
+        return true;
+    if (of->direct_fd >= 0 && errno != EINVAL) return false;
+    close_direct(of);
+    return write_all(fd, record, of->record_bytes, of->write_at);
+}
+
 static void files_write(struct prefix_store *store, enum cache_part part, uint64_t slot) {
     struct part_store *of = &store->part[part];
     uint8_t *record = of->queue + slot * of->record_bytes;
@@ -61,7 +80,7 @@ static void files_write(struct prefix_store *store, enum cache_part part, uint64
     if (store->failed_ns || !prepare_segment(store, part)) return;
     struct segment *segment = &store->segment[of->writing];
     record_seal(store, record);
-    if (!write_all(segment->fd, record, of->record_bytes, of->write_at)) {
+    if (!append_record(of, segment->fd, record)) {
         write_failed(store, of);
         return;
     }
@@ -150,8 +169,13 @@ static void files_get(struct prefix_store *store, struct prefix_read *read,
     if (bytes > 0) store_count_read(store, bytes, now_ns() - began);
 }
 
+static void files_close(struct prefix_store *store) {
+    for (enum cache_part part = 0; part < N_CACHE_PARTS; part++) close_direct(&store->part[part]);
+    segments_close(store);
+}
+
 const struct store_backend store_in_files = {.open = segments_scan,
-                                             .close = segments_close,
+                                             .close = files_close,
                                              .write = files_write,
                                              .find = files_find,
                                              .get = files_get};

@@ -16,6 +16,10 @@ enum { MAX_SEGMENTS = 256, SEGMENT_NAME = 48 };
 #define RECORD_MAGIC 0x324345526b6e6550u  /* "PenkREC2" */
 enum { SEGMENT_HEAD = 4096 };             /* bytes before the first record */
 
+/* The size of a record is a multiple of a unit. Large records are written by direct I/O, whose
+ * addresses and sizes are multiples of a page. */
+enum { LARGE_RECORD = 64 << 10, SMALL_UNIT = 64, DIRECT_UNIT = 4096 };
+
 /* At the start of a segment. All numbers are little-endian. */
 struct segment_head {
     uint64_t magic, identity[2];
@@ -107,6 +111,7 @@ struct part_store {
     /* writer thread only, for files: */
     int writing; /* index of its segment, or -1 */
     int64_t write_at;
+    int direct_fd; /* of that segment, for direct I/O; -1: records are written by its own fd */
 };
 
 struct prefix_store {
@@ -222,6 +227,10 @@ void segments_unlink(struct prefix_store *store);
 
 /* Creates a segment of a part and returns its index, or -1 with errno. */
 int store_segment_create(struct prefix_store *store, enum cache_part part);
+
+/* Opens a segment again for direct I/O. Returns the descriptor, or -1: its records are not of whole
+ * pages, or the file system lacks direct I/O. */
+int store_segment_open_direct(const struct prefix_store *store, enum cache_part part, int segment);
 
 /* Begin and end the use of a segment's file; segment_use returns -1 if it is gone. */
 int segment_use(struct prefix_store *store, int segment);

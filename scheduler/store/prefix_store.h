@@ -26,7 +26,8 @@
  * index has all records and is built from their heads at the start. Processes may share a folder:
  * each writes segments of its own, and reads those that it found at its start. If the segments
  * exceed the limit, the oldest one of any process is removed. A killed process leaves whole records
- * and at most one that is cut, which is not read.
+ * and at most one that is cut, which is not read. Records of 64 KiB or more are written by direct
+ * I/O, because copies to the page cache would slow down the computing threads.
  *
  * Redis: each record is a value. The index has the parts that the pool knows and those that this
  * process has written or read; the server is asked for the others. The writer thread makes all

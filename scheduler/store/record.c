@@ -6,7 +6,8 @@
 
 size_t record_size(int block_size, size_t part_bytes) {
     size_t size = sizeof(struct record_head) + (size_t)block_size * sizeof(int32_t) + part_bytes;
-    return (size + 63) / 64 * 64;
+    size_t unit = size < LARGE_RECORD ? SMALL_UNIT : DIRECT_UNIT;
+    return (size + unit - 1) / unit * unit;
 }
 
 int32_t *record_tokens(uint8_t *record) {

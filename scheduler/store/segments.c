@@ -216,6 +216,16 @@ int store_segment_create(struct prefix_store *store, enum cache_part part) {
     return i;
 }
 
+int store_segment_open_direct(const struct prefix_store *store, enum cache_part part, int i) {
+    struct buf path = {0};
+    assert(i >= 0 && store->segment[i].name[0]);
+    if (store->part[part].record_bytes % DIRECT_UNIT != 0) return -1;
+    segment_path(store, store->segment[i].name, &path);
+    int fd = open(path.data, O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
+    buf_free(&path);
+    return fd;
+}
+
 int segment_use(struct prefix_store *store, int i) {
     struct segment *segment = &store->segment[i];
     if (segment->removed || segment->fd < 0) return -1;

@@ -16,7 +16,7 @@ static void set_part(struct prefix_store *store, enum cache_part part) {
     const struct prefix_store_config *config = &store->config;
     struct part_store *of = &store->part[part];
     of->is_used = part == PART_BLOCK || config->part_bytes[part] > 0;
-    of->writing = -1;
+    of->writing = of->direct_fd = -1;
     if (!of->is_used) return;
     of->record_bytes = record_size(config->block_size, config->part_bytes[part]);
     int64_t segment = config->max_bytes / SEGMENTS_OF_LIMIT, record = (int64_t)of->record_bytes;
@@ -41,8 +41,12 @@ static void write_next(struct prefix_store *store, enum cache_part part) {
     atomic_store(&of->tail, tail + 1);
 }
 
+/* A batch thread that wakes up does not preempt a computing thread. If the system refuses the
+ * setting, only speed is lost. */
 static void *writer_thread(void *arg) {
     struct prefix_store *store = arg;
+    const struct sched_param none = {0};
+    pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
     for (;;) {
         while (sem_wait(&store->filled) != 0) assert(errno == EINTR);
         if (store->backend->tend && !atomic_load(&store->stopping)) store->backend->tend(store);

@@ -13,13 +13,14 @@
 #include "scheduler/store/internal.h"
 #include "support/suite_main.h"
 
-enum { B = 4, BYTES = 1000, N = 12 };
+enum { B = 4, BYTES = 1000, LARGE = 70000, N = 12 };
+static size_t n_bytes = BYTES; /* of a block */
 static char folder[] = "/tmp/prefix_store_XXXXXX";
 static int32_t text[N * B];
 static struct prefix_store *store;
 
 static struct prefix_store_config config_of(uint64_t identity, int64_t max_bytes) {
-    return (struct prefix_store_config){folder, max_bytes, {identity, 2}, N, B, 0, {BYTES}};
+    return (struct prefix_store_config){folder, max_bytes, {identity, 2}, N, B, 0, {n_bytes}};
 }
 
 static void open_store(uint64_t identity, int64_t max_bytes) {
@@ -59,6 +60,7 @@ static void remove_file(const char *path) {
 
 static void teardown(void) {
     if (store) close_store();
+    n_bytes = BYTES;
     each_segment(remove_file);
     rmdir(folder);
     memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
@@ -66,7 +68,7 @@ static void teardown(void) {
 
 /* The content of block i of the text. */
 static void fill(uint8_t *content, int i) {
-    for (int k = 0; k < BYTES; k++) content[k] = (uint8_t)(i * 7 + k);
+    for (size_t k = 0; k < n_bytes; k++) content[k] = (uint8_t)((size_t)i * 7 + k);
 }
 
 static struct block_hash hash_before(int block) {
@@ -89,14 +91,14 @@ static void offer(int from, int to) {
 /* Reads the blocks of the text and checks their bytes. Returns their number. */
 static int read_back(int *first) {
     struct restored_prefix *prefix = prefix_store_read(store, text, N * B, 0);
-    uint8_t expected[BYTES];
+    uint8_t expected[LARGE];
     int n = prefix ? prefix->n_parts : 0;
     if (first) *first = prefix ? prefix->part[0].block : -1;
     for (int i = 0; i < n; i++) {
         const struct restored_part *part = &prefix->part[i];
         ck_assert(part->part == PART_BLOCK && part->block == prefix->part[0].block + i);
         fill(expected, part->block);
-        ck_assert_mem_eq(part->content, expected, BYTES);
+        ck_assert_mem_eq(part->content, expected, n_bytes);
     }
     restored_prefix_free(prefix);
     return n;
@@ -276,6 +278,93 @@ START_TEST(two_processes_share_a_folder) {
 }
 END_TEST
 
+/* ---- direct I/O ----------------------------------------------------------------------------- */
+
+/* Does the folder's file system have it? */
+static bool has_direct(void) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/probe", folder);
+    int fd = open(path, O_WRONLY | O_CREAT | O_DIRECT, 0600);
+    if (fd >= 0) close(fd);
+    unlink(path);
+    return fd >= 0;
+}
+
+static void wait_until_written(uint64_t n) {
+    struct prefix_store_stats stats = {0};
+    while (stats.n_written < n) {
+        usleep(1000);
+        prefix_store_stats(store, &stats);
+        ck_assert_int_eq((int)stats.n_errors, 0);
+    }
+}
+
+START_TEST(large_records_are_written_by_direct_io) {
+    const struct part_store *of;
+    open_store(1, 1 << 20);
+    of = &store->part[PART_BLOCK];
+    offer(0, 1);
+    wait_until_written(1);
+    ck_assert_int_eq(of->direct_fd, -1); /* small ones are not */
+    close_store();
+    n_bytes = LARGE;
+    open_store(1, 64 << 20);
+    of = &store->part[PART_BLOCK];
+    ck_assert_int_eq((int)(of->record_bytes % DIRECT_UNIT), 0);
+    offer(0, 5);
+    wait_until_written(5);
+    ck_assert_int_eq(of->direct_fd >= 0, has_direct());
+    ck_assert_int_eq(read_back(NULL), 5);
+    close_store();
+    open_store(1, 64 << 20);
+    ck_assert_int_eq(read_back(NULL), 5);
+}
+END_TEST
+
+/* The kernel takes only numbers for this file. It refuses the records with EINVAL, as a disk with
+ * larger units does. */
+START_TEST(a_disk_that_refuses_direct_io_is_written_without) {
+    n_bytes = LARGE;
+    open_store(1, 64 << 20);
+    struct part_store *of = &store->part[PART_BLOCK];
+    offer(0, 1);
+    wait_until_written(1);
+    if (of->direct_fd >= 0) close(of->direct_fd);
+    of->direct_fd = open("/proc/self/oom_score_adj", O_WRONLY);
+    ck_assert_int_ge(of->direct_fd, 0);
+    offer(1, 5);
+    wait_until_written(5);
+    ck_assert_int_eq(of->direct_fd, -1);
+    close_store();
+    open_store(1, 64 << 20);
+    ck_assert_int_eq(read_back(NULL), 5);
+}
+END_TEST
+
+/* Other errors are not tried again: /dev/full is a disk without room. */
+START_TEST(a_full_disk_is_an_error_for_direct_io_too) {
+    struct prefix_store_stats stats = {0};
+    n_bytes = LARGE;
+    open_store(1, 64 << 20);
+    struct part_store *of = &store->part[PART_BLOCK];
+    offer(0, 1);
+    wait_until_written(1);
+    if (of->direct_fd >= 0) close(of->direct_fd);
+    of->direct_fd = open("/dev/full", O_WRONLY);
+    ck_assert_int_ge(of->direct_fd, 0);
+    offer(1, 3);
+    while (stats.dropped[DROP_UNAVAILABLE] < 2) {
+        usleep(1000);
+        prefix_store_stats(store, &stats);
+    }
+    close_store();
+    ck_assert_int_eq((int)stats.n_errors, 1);
+    ck_assert_int_eq((int)stats.dropped[DROP_UNAVAILABLE], 2);
+    open_store(1, 64 << 20);
+    ck_assert_int_eq(read_back(NULL), 1);
+}
+END_TEST
+
 START_TEST(folders_and_sizes_that_cannot_be_used_are_refused) {
     struct err err;
     struct prefix_store_config config = config_of(1, 2 * BYTES);
@@ -319,6 +408,9 @@ int main(void) {
     tcase_add_test(core, a_file_that_changes_while_it_is_open_is_a_miss);
     tcase_add_test(core, the_oldest_segments_make_room);
     tcase_add_test(core, two_processes_share_a_folder);
+    tcase_add_test(core, large_records_are_written_by_direct_io);
+    tcase_add_test(core, a_disk_that_refuses_direct_io_is_written_without);
+    tcase_add_test(core, a_full_disk_is_an_error_for_direct_io_too);
     tcase_add_test(core, folders_and_sizes_that_cannot_be_used_are_refused);
     tcase_add_test(core, reading_that_is_slower_than_computing_is_a_miss);
     suite_add_tcase(suite, core);
