@@ -23,6 +23,7 @@ from sdk_contract import KEY, LONG, N_TOKENS, QUESTION, crowded, narrow, tooled 
 
 AIDER = pathlib.Path(os.environ.get("AIDER_VENV", ROOT / "build/clients/aider"), "bin/aider")
 LLM = pathlib.Path(sys.executable).parent / "llm"
+ABORTED = f'vllm:request_success_total{{engine="0",finished_reason="abort",model_name="{NAME}"}}'
 
 
 class Failed(Exception):
@@ -83,10 +84,12 @@ def test_llm_interrupted(narrow, tmp_path, saw):  # noqa: F811
     (tmp_path / "extra-openai-models.yaml").write_text(LLM_MODELS.format(name=NAME, url=narrow.url + "/v1"), encoding="utf-8")
     process = subprocess.Popen([LLM, "-m", "text", "Once", "--key", KEY, "-o", "max_tokens", str(LONG)], stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, env={**os.environ, "LLM_USER_PATH": str(tmp_path), "PYTHONUNBUFFERED": "1"})
-    process.stdout.read(1)
+    assert process.stdout.read(1)
+    aborted = narrow.metrics().get(ABORTED, 0)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     narrow.wait_until_idle()
+    assert process.returncode != 0 and narrow.metrics()[ABORTED] == aborted + 1
     saw.works("llm", "Ctrl-C ends the computation")
 
 

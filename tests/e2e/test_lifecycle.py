@@ -159,9 +159,12 @@ def test_a_second_sigterm_ends_at_once(start):
 
 def test_the_drain_has_an_end(start):
     server = start("--drain-timeout", "1")
-    begin(server, 2, {**STREAM, "max_tokens": 1000})
+    streams = begin(server, 2, {**STREAM, "max_tokens": 1000})
     server.process.send_signal(signal.SIGTERM)
-    server.process.wait(15)
+    assert server.process.wait(15) == 0
+    for one in streams:
+        one.join(5)
+        assert events(one.raw)[-1]["error"]["message"] == "The server is shutting down."
 
 
 def test_clients_that_left_hold_no_server(start):
