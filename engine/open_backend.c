@@ -21,6 +21,8 @@ static enum status check_one_grid(const struct opening *o, struct err *err) {
          "it reads 16-bit keys and values"},
         {config->allow_batch_variant_gemm, "{no-deterministic}", "its products are not cuBLAS's"},
         {o->engine->model.config.is_encoder, "an encoder", "it is for decode steps"},
+        {o->engine->model.config.n_ahead > 0, "the method \"mtp\" of {speculative-config}",
+         "its grid does not join embeddings and hidden vectors"},
     };
     for (size_t i = 0; i < sizeof others / sizeof *others && config->persistent_step; i++)
         if (others[i].given)
@@ -73,12 +75,18 @@ static enum status check_adapters(const struct opening *o, struct err *err) {
     return STATUS_OK;
 }
 
-/* Refuses settings that a layer that guesses ahead does not support. */
+/* Refuses settings that a layer that guesses ahead does not support. A guess follows a step whose
+ * tokens are known. */
 static enum status check_ahead(const struct opening *o, struct err *err) {
-    if (o->engine->model.config.n_ahead == 0 || o->config.device != DEVICE_CUDA) return STATUS_OK;
-    return err_set(err, STATUS_USAGE, "speculative-config",
-                   "{speculative-config}: the method \"mtp\" does not work with {device} cuda: it "
-                   "is computed only on the CPU; leave one out");
+    if (o->engine->model.config.n_ahead == 0) return STATUS_OK;
+    if (o->config.ranks > 1 && o->config.device == DEVICE_CUDA)
+        return refuse_gpus(&o->config, o->engine->model.config.architecture,
+                           "layer that guesses ahead", err);
+    if (o->config.in_flight <= 1) return STATUS_OK;
+    return err_set(err, STATUS_USAGE, "steps-in-flight",
+                   "{steps-in-flight} %d does not work with the method \"mtp\" of "
+                   "{speculative-config}, which guesses after each step; give 1, or leave it out",
+                   o->config.in_flight);
 }
 
 /* Refuses settings that latent attention does not support. */
@@ -194,6 +202,7 @@ struct backend_config backend_plan(const struct engine *engine,
         .max_adapter_rank = config->max_adapters > 0 ? config->max_adapter_rank : 0,
         .max_adapters = config->max_adapters,
         .both_ways = m.is_encoder,
+        .guesses_ahead = m.n_ahead > 0,
     };
     wanted.n_windows = model_windows(&m, wanted.windows);
     return wanted;

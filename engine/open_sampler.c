@@ -34,7 +34,13 @@ static enum status open_device_sampler(struct engine *engine, struct err *err) {
     return STATUS_OK;
 }
 
-/* Only if the device samples may several steps be in flight. */
+/* Several steps may be in flight only if the device samples, and if no layer guesses ahead. */
+static int most_in_flight(const struct engine *engine, const struct engine_config *config,
+                          bool on_device) {
+    if (!on_device || engine->model.config.n_ahead > 0) return 1;
+    return config->in_flight ? config->in_flight : engine->backend->in_flight;
+}
+
 enum status sampler_open(struct opening *o, struct err *err) {
     struct engine *engine = o->engine;
     const struct engine_config *config = &o->config;
@@ -45,7 +51,7 @@ enum status sampler_open(struct opening *o, struct err *err) {
     if (sequences <= 0 || sequences > rows) sequences = rows;
     void *results;
     assert(config->in_flight >= 0 && config->in_flight <= MAX_IN_FLIGHT);
-    engine->max_in_flight = !on_device ? 1 : config->in_flight ? config->in_flight : b->in_flight;
+    engine->max_in_flight = most_in_flight(engine, config, on_device);
     enum status status = host_take(b, &results, MAX_IN_FLIGHT * results_bytes(engine), "samples",
                                    FEWER_SEQUENCES, err);
     engine->results = results;

@@ -10,6 +10,8 @@
  * of all sizes; then, twice each, the decode steps that the backend records (recorded_shape). Each
  * step samples one token, and with an encoder it reads a hidden vector.
  *
+ * A layer that guesses ahead has a program of its own, so its decode steps run, too.
+ *
  * Rows have no slot, so they write neither keys nor values. They attend to the cache's initial
  * zeros, and their results are dropped. All sequences share one block table.
  */
@@ -22,6 +24,7 @@
 struct warm_step {
     struct step step;
     struct step_arrays arrays;
+    int32_t *hidden_row; /* [M] zeros */
 };
 
 static void warm_step_open(struct warm_step *w, const struct engine *engine) {
@@ -30,6 +33,8 @@ static void warm_step_open(struct warm_step *w, const struct engine *engine) {
     const int line = memory->max_model_len / memory->block_size + 1;
     struct step_arrays *arrays = &w->arrays;
     step_arrays_alloc(arrays, &w->step, M, S, line, memory->n_window_blocks > 0);
+    w->hidden_row = mem_calloc((size_t)M, sizeof *w->hidden_row);
+    w->step.hidden_row = w->hidden_row;
     for (size_t i = 0; i < (size_t)S * (size_t)line; i++) {
         arrays->table[i] = (int32_t)(i % (size_t)line) % memory->n_blocks;
         if (arrays->window_table)
@@ -57,6 +62,7 @@ static void run_steps(const struct opening *o) {
     struct engine *engine = o->engine;
     struct backend *b = engine->backend;
     struct warm_step w;
+    const int programs = engine->model.config.n_ahead > 0 ? 2 : 1;
     int rows, position, n_run = 0;
     const uint64_t began = now_ns();
     warm_step_open(&w, engine);
@@ -65,10 +71,14 @@ static void run_steps(const struct opening *o) {
     for (int i = 0; b->compute->recorded_shape(b, i, &rows, &position); i++) {
         const int seqs = min_int(rows, o->config.max_num_seqs);
         if (rows - seqs > position) continue;
-        for (int twice = 0; twice < 2; twice++) run(engine, &w, rows, seqs, rows, position);
+        for (int time = 0; time < 2 * programs; time++) {
+            w.step.is_ahead = time % programs > 0;
+            run(engine, &w, rows, seqs, rows, position);
+        }
         n_run++;
     }
     step_arrays_free(&w.arrays);
+    mem_free(w.hidden_row);
     log_line(LOG_INFO, "warmed up in %.0f ms: prompts, and %d shapes of decode steps",
              (double)(now_ns() - began) * 1e-6, n_run);
 }

@@ -120,7 +120,7 @@ struct backend_config {
     /* Steps run as CUDA graphs if all their rows want logits and they have at most this many rows;
      * 0: no step does. At most max_rows and the capacity of the activations and logits. */
     int graph_rows;
-    int graphs;               /* number of graphs to keep; 0: chosen automatically */
+    int graphs;               /* graphs to keep of each program; 0: chosen automatically */
     struct rank_group *group; /* NULL: a single rank */
     int rank;                 /* in the group; on CUDA also the device number */
     int max_adapter_rank;     /* the largest rank of struct low_rank; 0: no adapters */
@@ -137,6 +137,9 @@ struct backend_config {
     /* CUDA: all calls of attention see both ways, and rows may have token types. No step is a
      * graph: graph_rows is 0 */
     bool both_ways;
+    /* CUDA: the model has a second program, for a layer that guesses ahead (struct step, is_ahead).
+     * All steps have next tokens */
+    bool guesses_ahead;
 };
 
 /* Backends that compute one model together (tensor parallelism: Shoeybi et al. 2019). Each rank has

@@ -443,7 +443,7 @@ struct compute_ops {
                         struct kv_cache *cache, int layer, const struct state_space *space);
     /* y[R][K] = rows logit_row[0..R) of x[M][K]. */
     void (*gather)(struct backend *b, float *y, const float *x, int K);
-    /* y[M][K] = norm(x[M][K]). If norm is NULL, y = x. */
+    /* y[M][K] = norm(x[M][K]). */
     void (*norm)(struct backend *b, float *y, const float *x, const struct norm *norm, int M,
                  int K);
     /* y[M][2K] = the join of a[M][K] and b[M][K], or of rows of b that the step names. */

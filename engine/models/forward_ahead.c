@@ -99,8 +99,8 @@ static struct norm last_norm(const struct place *read) {
     return norm_of(&ends, ROLE_OUTPUT_NORM, ROLE_OUTPUT_NORM_BIAS);
 }
 
-/* The rows that are read: the logits of the next guesses, and the hidden vectors from which they
- * continue. */
+/* Writes the logits of the next guesses, and the hidden vectors from which they continue, unless
+ * these are the stream. */
 static void read_guesses(const struct place *ends, const struct place *read) {
     const struct model *model = read->model;
     const struct model_config *m = read->m;
@@ -110,8 +110,8 @@ static void read_guesses(const struct place *ends, const struct place *read) {
         {model_head(model), model->ends.vec[ROLE_OUTPUT_BIAS], m->logit_scale}, m->logit_cap};
     assert(model->shard.rank == 0 && norm.gain && head.linear.w);
     ADD(ends, OP_LOGITS, .y = {a->logits}, .x = {read->x}, .norm = norm, .lm_head = head);
-    ADD(read, OP_NORM, .y = {a->ahead_kept}, .x = {read->x},
-        .norm = m->ahead_is_normed ? norm : (struct norm){0}, .K = m->K);
+    if (read->x != a->ahead_kept)
+        ADD(read, OP_NORM, .y = {a->ahead_kept}, .x = {read->x}, .norm = norm, .K = m->K);
 }
 
 void ahead_write_program(struct model *model) {
@@ -127,7 +127,9 @@ void ahead_write_program(struct model *model) {
                                .attn_out = a->attn_out};
     const struct place all = layer_of(&pass);
     struct place read = all, ends = pass;
-    read.count = ends.count = COUNT_READ, read.x = a->logit_x, read.attn_out = a->q;
+    const bool keeps_stream = model->shard.rank == 0 && !model->part.ahead_is_normed;
+    read.count = ends.count = COUNT_READ, read.attn_out = a->q;
+    read.x = keeps_stream ? a->ahead_kept : a->logit_x; /* the join has read ahead_kept */
     program_free(&model->ahead);
     model->ahead = (struct program){.max_rows = a->max_rows, .max_read_rows = a->max_logit_rows};
     if (model->shard.rank == 0) join(&pass, a->ahead_kept);

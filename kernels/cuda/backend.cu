@@ -175,6 +175,11 @@ static void log_unproven(const struct gpu_generation *generation) {
              generation->name);
 }
 
+/* The graphs of one program. */
+static int kept_graphs(const struct backend_config *config) {
+    return config->graphs ? config->graphs : DEFAULT_GRAPHS;
+}
+
 /* Steps with cuBLAS products are not captured: cuBLAS may allocate memory at any time. */
 static int graph_rows(const struct backend_config *config) {
     const bool ours = !config->allow_batch_variant_gemm || config->graph_rows <= GEMM_SKINNY_ROWS;
@@ -205,6 +210,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
                     config->heads,    generation.chunks, config->n_windows};
     memcpy(cuda->limits.windows, config->windows, sizeof config->windows);
     cuda->limits.both_ways = config->both_ways;
+    cuda->limits.guesses_ahead = config->guesses_ahead;
     cuda->limits.max_adapters = config->max_adapter_rank > 0 ? config->max_adapters : 0;
     snprintf(cuda->architecture, sizeof cuda->architecture, "sm_%d%d", prop.major, prop.minor);
     cuda->head = {&cuda_compute_ops,
@@ -224,7 +230,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     early_grids_find();
     device_log(&prop, gpu);
     if (generation.is_unproven) log_unproven(&generation);
-    graphs_open(&cuda->graphs, graph_rows(config), config->graphs ? config->graphs : DEFAULT_GRAPHS,
+    graphs_open(&cuda->graphs, graph_rows(config), kept_graphs(config) * programs_of(cuda),
                 &cuda->persistent);
     status = open_stream(cuda, err);
     if (!status) status = persistent_open(&cuda->persistent, config->persistent_step, &prop, err);

@@ -37,6 +37,11 @@ static inline struct cuda *cuda_of(struct backend *b) {
     return (struct cuda *)b;
 }
 
+/* The programs whose steps are recorded: the model's, and that of a layer that guesses ahead. */
+static inline int programs_of(const struct cuda *cuda) {
+    return cuda->limits.guesses_ahead ? 2 : 1;
+}
+
 extern const struct compute_ops cuda_compute_ops; /* backend_compute.cu */
 extern const struct memory_ops cuda_memory_ops;   /* backend_memory.cu */
 extern const struct cache_ops cuda_cache_ops;

@@ -50,7 +50,7 @@ static void op_run(struct backend *b, const struct program *program, const struc
     struct queued_pass pass = {b, program, &padded, cache};
     const bool adapts = step->adapter != NULL;
     const bool one_grid = !adapts && rows <= cuda->persistent.max_rows;
-    struct graph_key key = {rows, {}, step->sampled, cache, one_grid, adapts};
+    struct graph_key key = {rows, {}, step->sampled, cache, one_grid, adapts, program};
     for (int w = 0; w < MAX_WINDOWS; w++) {
         key.items[w] = cuda->attention.plan[w].n_items;
         if (cuda->attention.plan[w].n_whole > 0) key.one_grid = false;
@@ -99,13 +99,13 @@ static enum status op_plan_run(struct backend *b, const struct program *program,
 }
 
 /* All buckets with short contexts, then with contexts that double in length, up to the number of
- * kept graphs. */
+ * kept graphs of a program. */
 static bool op_recorded_shape(struct backend *b, int i, int *rows, int *position) {
     const struct cuda *cuda = cuda_of(b);
     const int longest = cuda->limits.max_context;
     int n = 0;
     while (graphs_bucket(&cuda->graphs, n) > 0) n++;
-    if (n == 0 || i >= cuda->graphs.max_graphs) return false;
+    if (n == 0 || i >= cuda->graphs.max_graphs / programs_of(cuda)) return false;
     const int doublings = i / n;
     const int64_t context = (int64_t)SPAN << doublings;
     const bool is_new = doublings == 0 || (cuda->act != DTYPE_F32 && context / 2 < longest);
@@ -119,8 +119,10 @@ static bool op_recorded_shape(struct backend *b, int i, int *rows, int *position
 static void op_embed(struct backend *b, float *y, const struct embedding *embedding) {
     struct cuda *cuda = cuda_of(b);
     const struct device_step *at = &cuda->step.at;
+    const int32_t *tokens = embedding->of_next ? at->next : at->token;
+    assert(tokens || !embedding->tokens);
     if (embedding->tokens)
-        embed_rows(y, &embedding->tokens->packed, at->token, at->sampled, embedding->scale, false,
+        embed_rows(y, &embedding->tokens->packed, tokens, at->sampled, embedding->scale, false,
                    at->M, cuda->stream);
     assert(!embedding->types || at->type);
     if (embedding->types)
@@ -131,6 +133,20 @@ static void op_embed(struct backend *b, float *y, const struct embedding *embedd
     if (embedding->norm.gain)
         rows_norm(cuda->act, y, y, &embedding->norm, at->M, embedding->tokens->packed.K,
                   cuda->stream);
+}
+
+static void op_norm(struct backend *b, float *y, const float *x, const struct norm *norm, int M,
+                    int K) {
+    assert(norm);
+    rows_norm(cuda_of(b)->act, y, x, norm, M, K, cuda_of(b)->stream);
+}
+
+static void op_join(struct backend *b, float *y, const float *a, const float *other,
+                    const struct join *join, int M, int K) {
+    struct cuda *cuda = cuda_of(b);
+    const struct device_step *at = &cuda->step.at;
+    assert(M == at->M && (!join->recalls || at->hidden_row));
+    rows_join(cuda->act, y, a, other, join, at->hidden_row, M, K, cuda->stream);
 }
 
 static void op_gather(struct backend *b, float *y, const float *x, int K) {
@@ -344,4 +360,6 @@ const struct compute_ops cuda_compute_ops = {
     .delta_rule = op_delta_rule,
     .state_space = op_state_space,
     .gather = op_gather,
+    .norm = op_norm,
+    .join = op_join,
 };

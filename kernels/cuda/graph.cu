@@ -85,7 +85,7 @@ static bool same(const struct graph_key *a, const struct graph_key *b) {
     for (int i = 0; i < MAX_WINDOWS; i++)
         if (a->items[i] != b->items[i]) return false;
     return a->rows == b->rows && a->sampled == b->sampled && a->cache == b->cache &&
-           a->one_grid == b->one_grid && a->adapts == b->adapts;
+           a->one_grid == b->one_grid && a->adapts == b->adapts && a->program == b->program;
 }
 
 /* Returns an entry for a new key: a free one, or the least recently used one. */

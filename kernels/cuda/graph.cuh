@@ -12,6 +12,7 @@ struct graph_key {
     const struct kv_cache *cache;
     bool one_grid; /* the step may run as a persistent step */
     bool adapts;   /* some rows have adapters: more launches, and never a persistent step */
+    const struct program *program;
 };
 
 /* A key that occurred. */

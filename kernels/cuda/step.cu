@@ -12,8 +12,10 @@
  *
  *     token | position | logit_row | slot | line | copies | states | items ... | tables | settings
  *
- * The rows of an encoder also have the last positions of their sequences, and token types. If rows
- * have adapters, their tiles follow the states: all rows, and those that are read.
+ * The rows of an encoder also have the last positions of their sequences, and token types. In a
+ * model with a layer that guesses ahead they have next tokens and rows of hidden vectors, after the
+ * logit rows. If rows have adapters, their tiles follow the states: all rows, and those that are
+ * read.
  *
  * The settings of the samples are included if the step names its samples. They follow all data of a
  * graph's launches, because sampling is not part of a graph. If they exceed their space they are
@@ -103,7 +105,8 @@ static size_t largest(const struct attention_workspace *work, int B) {
     const size_t blocks = 2 * M + 2 * S + entries; /* slots, lines, copies, tables */
     const size_t settings = (settings_room(most) + SETTINGS_ALIGN) / sizeof(int32_t);
     /* Tokens, positions, logit rows, types, and what a row sees in each window. */
-    const size_t rows = (size_t)(4 + 2 * most->n_windows) * M;
+    size_t rows = (size_t)(4 + 2 * most->n_windows) * M;
+    if (most->guesses_ahead) rows += 2 * M; /* next tokens, and rows of hidden vectors */
     /* States of recurrent layers: row_start, state, state_after, and the copies. */
     const size_t states = work->has_states ? 3 * M + 4 * S + 2 : 0;
     return states + rows + (size_t)work->kinds * blocks + items + settings + tile_numbers(most) +
@@ -266,6 +269,15 @@ static void put_slots(struct device_step *at, struct step_layout *to, const stru
     }
 }
 
+/* Appends next tokens, which only rank 0 reads, and of guesses the rows of hidden vectors. */
+static void put_ahead(struct device_step *at, struct step_layout *to, const struct step *step,
+                      size_t room) {
+    const size_t M = (size_t)step->M;
+    assert(!step->next || step->n_pending == 0);
+    if (step->next) at->next = put(to, step->next, M, room, 0);
+    if (step->is_ahead && step->hidden_row) at->hidden_row = put(to, step->hidden_row, M, room, 0);
+}
+
 /* Appends the states of the step's sequences, of which a graph has one per row. */
 static void put_states(struct device_step *at, struct step_layout *to, const struct step *step,
                        int rows) {
@@ -343,12 +355,13 @@ static void lay_out(struct device_step *at, struct step_layout *to, const struct
     at->position = put(to, step->position, M, M + more, -1);
     at->logit_row = put_counting(to, step->logit_row, R, R + more, step->M);
     if (both_ways) at->type = put(to, step->type, step->type ? M : 0, M, 0);
+    if (work->limits.guesses_ahead) put_ahead(at, to, step, M + more);
     for (int w = 0; w < work->limits.n_windows; w++) {
         const struct attention_sight sight = attention_workspace_sight(work, w);
         work->seen[w] = put_seen(to, step, M + more, &sight);
     }
     put_slots(at, to, step, &lines, M + more, work->kinds);
-    if (work->has_states) put_states(at, to, step, rows);
+    if (work->has_states && !step->is_ahead) put_states(at, to, step, rows);
     if (step->adapter) put_tiles(at, to, step, &work->limits);
     put_items(to, step, rows, &lines, work);
     at->table = on_device(to, to->host + to->used);

@@ -112,6 +112,36 @@ START_TEST(a_norm_may_be_in_place) {
 }
 END_TEST
 
+/* The bits of two norms, whose second one may read rows in any order, and one row again. */
+static void check_join(enum dtype act, int K, bool recalls) {
+    enum { M = 3, KEPT = 4 };
+    const norm_case a = make_norm(act, M, K, NORM_RMS, false, false),
+                    other = make_norm(act, KEPT, K, NORM_RMS, false, false);
+    const std::vector<int32_t> rows = {3, 0, 3};
+    buffer x(packed(act, a.x)), kept(packed(act, other.x)), gain(a.gain), second(other.gain);
+    buffer places(rows), of_x(x.bytes), of_kept(kept.bytes), y(2 * x.bytes);
+    const struct join join = {{{NORM_RMS, gain.as<float>(), nullptr, 1e-5f},
+                               {NORM_RMS, second.as<float>(), nullptr, 1e-5f}},
+                              recalls};
+    rows_norm(act, of_x.data, x.data, &join.norms[0], M, K, test_stream());
+    rows_norm(act, of_kept.data, kept.data, &join.norms[1], KEPT, K, test_stream());
+    rows_join(act, y.data, x.data, kept.data, &join, places.as<int32_t>(), M, K, test_stream());
+    const floats first = read_activations(act, of_x), last = read_activations(act, of_kept);
+    floats want;
+    for (int m = 0; m < M; m++) {
+        const size_t from = (size_t)(recalls ? rows[(size_t)m] : m) * K;
+        want.insert(want.end(), &first[(size_t)m * K], &first[(size_t)m * K] + K);
+        want.insert(want.end(), &last[from], &last[from] + K);
+    }
+    check_close(read_activations(act, y), want, 0, 0, text("join of %d, type %d", K, act));
+}
+
+START_TEST(a_join_is_two_norms) {
+    for (enum dtype act : activation_types)
+        for (const bool recalls : {false, true}) check_join(act, lengths[_i], recalls);
+}
+END_TEST
+
 /* ---- elements ------------------------------------------------------------------------------- */
 
 static double activated_exactly(enum activation kind, double x) {
@@ -234,6 +264,7 @@ int main() {
     tcase_set_timeout(elements, 120);
     tcase_add_loop_test(norms, norms_are_right, 0, N_LENGTHS);
     tcase_add_test(norms, a_norm_may_be_in_place);
+    tcase_add_loop_test(norms, a_join_is_two_norms, 0, N_LENGTHS);
     tcase_add_loop_test(norms, long_norms_run_on_every_device, 0, N_ARCHITECTURES);
     tcase_add_loop_test(elements, gates_are_right, 0, N_LENGTHS);
     tcase_add_loop_test(elements, xielus_are_right, 0, N_LENGTHS);

@@ -6,7 +6,7 @@ import struct
 import subprocess
 
 import pytest
-from conftest import BINARY, ROOT, Server
+from conftest import BINARY, EMULATED, ROOT, Server
 from test_speculation import ask, counter
 
 FOLDERS = ROOT / "tests/vectors/ahead"
@@ -78,10 +78,13 @@ def write_certain(folder, name="glm4moe", names=NUMBERED):
     path.write_bytes(raw[:start] + data)
 
 
+CERTAIN = {"prompt": [7], "temperature": 0, "max_tokens": 41, "ignore_eos": True}
+
+
 def check_all_accepted(server):
     """Asks for 41 tokens, which take 1 + 10 steps."""
     names = ("spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens")
-    answer = ask(server, {"prompt": [7], "temperature": 0, "max_tokens": 41, "ignore_eos": True})
+    answer = ask(server, CERTAIN)
     assert [counter(server, name) for name in names] == [10, 30, 30]
     server.stop()
     return answer
@@ -104,6 +107,35 @@ def test_right_guesses_of_two_ranks_save_steps(tmp_path):
 def test_guesses_of_two_ranks_change_no_byte():
     flags = (*FLAGS, "--tensor-parallel-size", "2")
     check_same_bytes(flags, "qwen3_5")
+
+
+GPU = ("--device", "cuda", "--max-num-seqs", "4", "--block-size", "16", "--warm-up")
+FLOAT32 = ("--dtype", "float32")  # tensor cores do not take the heads of glm4moe
+
+
+@pytest.mark.parametrize("name, flags", [("glm4moe", FLOAT32), ("deepseek_v3", ()), ("qwen3_5", ())])
+def test_guesses_on_a_gpu_change_no_byte(name, flags):
+    check_same_bytes((*GPU, *flags), name, binary=EMULATED)
+
+
+@pytest.mark.parametrize("name, names, flags", [("glm4moe", NUMBERED, FLOAT32), ("qwen3_5", NAMED, ())])
+def test_right_guesses_on_a_gpu_save_steps(tmp_path, name, names, flags):
+    write_certain(tmp_path / "certain", name, names)
+    drafts = ("--speculative-config", mtp(3), "--always-speculate")
+    gpu = check_all_accepted(Server(*GPU, *flags, *drafts, model=tmp_path / "certain", binary=EMULATED).wait_until_ready())
+    plain = Server(*GPU, *flags, model=tmp_path / "certain", binary=EMULATED).wait_until_ready()
+    assert ask(plain, CERTAIN) == gpu
+    plain.stop()
+
+
+@pytest.mark.parametrize("flags, words", [
+    (("--steps-in-flight", "2"), '--steps-in-flight 2 does not work with the method "mtp"'),
+    (("--persistent-step",), 'the method "mtp" of --speculative-config'),
+    (("--tensor-parallel-size", "2"), 'the layer that guesses ahead of the model "glm4moe"')])
+def test_settings_that_guesses_on_a_gpu_lack_are_refused(flags, words):
+    done = subprocess.run([EMULATED, "serve", "--model", FOLDERS / "glm4moe", "--port", "0", "--speculative-config", "mtp", "--device",
+                           "cuda", *flags], capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0 and words in done.stderr, done.stderr
 
 
 def test_a_model_without_such_a_layer_is_refused():

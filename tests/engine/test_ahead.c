@@ -119,15 +119,20 @@ START_TEST(ranks_divide_the_layer) {
 }
 END_TEST
 
-START_TEST(gpus_are_refused) {
+START_TEST(several_gpus_and_steps_are_refused) {
     struct engine_config config = config_of("tests/vectors/ahead/glm4moe");
     struct engine engine = {.model.config.n_ahead = 1};
     struct opening o = {.engine = &engine, .config = config};
     struct err err = {0};
     o.config.device = DEVICE_CUDA;
+    o.config.ranks = 2;
     ck_assert_int_eq(settings_check(&o, &err), STATUS_USAGE);
-    ck_assert_msg(strstr(err.message, "\"mtp\" does not work with {device} cuda"), "%s",
+    ck_assert_msg(strstr(err.message, "the layer that guesses ahead of the model"), "%s",
                   err.message);
+    o.config.ranks = 1;
+    o.config.in_flight = 2;
+    ck_assert_int_eq(settings_check(&o, &err), STATUS_USAGE);
+    ck_assert_msg(strstr(err.message, "{steps-in-flight} 2 does not work with"), "%s", err.message);
 }
 END_TEST
 
@@ -139,7 +144,7 @@ int main(void) {
     tcase_add_test(core, a_model_without_such_a_layer_is_refused);
     tcase_add_test(core, missing_tensors_are_named);
     tcase_add_test(core, ranks_divide_the_layer);
-    tcase_add_test(core, gpus_are_refused);
+    tcase_add_test(core, several_gpus_and_steps_are_refused);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

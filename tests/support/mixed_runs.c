@@ -41,6 +41,7 @@ static void add_tally(struct tally *to, const struct tally *from) {
     to->prefix_hits += from->prefix_hits;
     to->copies += from->copies;
     to->accepted += from->accepted;
+    to->drafts += from->drafts;
     to->state_hits += from->state_hits;
     to->state_accepted += from->state_accepted;
     to->tokens += from->tokens;

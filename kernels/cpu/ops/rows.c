@@ -121,6 +121,7 @@ void op_hidden(struct backend *b, float *y, const float *x, const struct norm *n
 }
 
 void op_norm(struct backend *b, float *y, const float *x, const struct norm *norm, int M, int K) {
+    assert(norm);
     op_hidden(b, y, x, norm, 0, M, K);
 }
 

@@ -13,8 +13,9 @@ struct step_limits {
     const struct attention_chunks *chunks; /* used if it serves all layers; NULL: not used */
     int n_windows;                         /* 0: a single window of length 0 */
     struct attention_window windows[MAX_WINDOWS];
-    bool both_ways;   /* rows see the rows after them, and have token types */
-    int max_adapters; /* the largest number of a row's adapter; 0: no row has one */
+    bool both_ways;     /* rows see the rows after them, and have token types */
+    int max_adapters;   /* the largest number of a row's adapter; 0: no row has one */
+    bool guesses_ahead; /* steps have next tokens, and some have rows of hidden vectors */
 };
 
 struct attention_workspace {

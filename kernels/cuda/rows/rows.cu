@@ -34,26 +34,33 @@ __device__ __forceinline__ Vec<T, N> add_vec(Vec<T, N> a, const Vec<T, N> &b) {
     return a;
 }
 
+/* The rows of a norm that are not in their usual places. */
+struct norm_rows {
+    const int32_t *from; /* [M] the row of x for each row of y; NULL: the same row */
+    int stride;          /* numbers from a row of y to the next; 0: K */
+};
+
 /* Of rows: y = norm(x); y = (y + norm(x)) * sum_scale and x = 0; the same with norm(y + x). */
 enum norm_mode { NORM_WRITES, NORM_ADDS, NORM_ADDS_OF_SUM };
 
 /* One block per row. The sums need the whole row before the first output, so it is kept in shared
  * memory as floats; a longer row is read again from the L2 cache. A thread reads and writes the
- * same elements of a row. */
+ * same elements of a row. Only NORM_WRITES has other rows. */
 template <class T, int N, bool LAYER, norm_mode MODE>
 __global__ void __launch_bounds__(NORM_THREADS)
     norm_kernel(T *y, T *x, const float *__restrict__ gain, const float *__restrict__ bias, int K,
-                float epsilon, float sum_scale) {
+                float epsilon, float sum_scale, norm_rows rows) {
     grid_begin();
     float *kept = K <= NORM_KEPT_K ? dyn_smem<float>() : nullptr;
-    const size_t at = (size_t)blockIdx.x * K;
     constexpr bool ADD = MODE != NORM_WRITES;
+    const size_t at = (size_t)blockIdx.x * (ADD || !rows.stride ? K : rows.stride);
+    const size_t from = (size_t)(ADD || !rows.from ? (int)blockIdx.x : rows.from[blockIdx.x]) * K;
     float sum = 0.0f, squares = 0.0f;
     for (int k = threadIdx.x * N; k < K; k += NORM_THREADS * N) {
-        Vec<T, N> in = load_vec<N>(x + at + k);
+        Vec<T, N> in = load_vec<N>(x + from + k);
         if (MODE == NORM_ADDS_OF_SUM) {
             in = add_vec<T, N>(in, load_vec<N>(y + at + k));
-            store_vec<N>(x + at + k, in);
+            store_vec<N>(x + from + k, in);
         }
 #pragma unroll
         for (int i = 0; i < N; i++) {
@@ -68,17 +75,17 @@ __global__ void __launch_bounds__(NORM_THREADS)
         mean = block_sum<NORM_THREADS>(sum) / (float)K;
         squares = 0.0f;
         for (int k = threadIdx.x * N; k < K; k += NORM_THREADS * N) {
-            const Vec<float, N> in = norm_inputs<T, N>(kept, x + at, k);
+            const Vec<float, N> in = norm_inputs<T, N>(kept, x + from, k);
 #pragma unroll
             for (int i = 0; i < N; i++) squares = norm_add_square(squares, in.v[i] - mean);
         }
     }
     const float r = norm_factor(block_sum<NORM_THREADS>(squares), K, epsilon);
     for (int k = threadIdx.x * N; k < K; k += NORM_THREADS * N) {
-        const Vec<float, N> in = norm_inputs<T, N>(kept, x + at, k);
+        const Vec<float, N> in = norm_inputs<T, N>(kept, x + from, k);
         Vec<T, N> out = {};
         if (ADD) out = load_vec<N>(y + at + k);
-        if (ADD) store_vec<N>(x + at + k, Vec<T, N>{});
+        if (ADD) store_vec<N>(x + from + k, Vec<T, N>{});
 #pragma unroll
         for (int i = 0; i < N; i++) {
             float value = norm_value(in.v[i] - mean, r, gain[k + i]);
@@ -164,7 +171,8 @@ template <class T, class F> static void for_width(size_t length, F fn) {
 }
 
 template <class T, int N, norm_mode MODE>
-static void norm_of(void *y, void *x, const struct norm *norm, int M, int K, cudaStream_t stream) {
+static void norm_of(void *y, void *x, const struct norm *norm, const norm_rows &rows, int M, int K,
+                    cudaStream_t stream) {
     auto kernel =
         norm->kind == NORM_LAYER ? norm_kernel<T, N, true, MODE> : norm_kernel<T, N, false, MODE>;
     const size_t smem = K <= NORM_KEPT_K ? (size_t)K * sizeof(float) : 0;
@@ -172,7 +180,7 @@ static void norm_of(void *y, void *x, const struct norm *norm, int M, int K, cud
     /* always the same size: see allow_smem */
     if (smem > DEFAULT_SMEM) allow_smem(kernel, NORM_SMEM);
     launch(kernel, dim3(M), dim3(NORM_THREADS), smem, stream, (T *)y, (T *)x, norm->gain,
-           norm->bias, K, norm->epsilon, norm_sum_scale(norm));
+           norm->bias, K, norm->epsilon, norm_sum_scale(norm), rows);
 }
 
 void rows_norm(enum dtype act, void *y, const void *x, const struct norm *norm, int M, int K,
@@ -180,8 +188,24 @@ void rows_norm(enum dtype act, void *y, const void *x, const struct norm *norm, 
     for_activation(act, [&](auto zero) {
         using T = decltype(zero);
         for_width<T>(K, [&](auto width) {
-            norm_of<T, decltype(width)::value, NORM_WRITES>(y, const_cast<void *>(x), norm, M, K,
-                                                            stream);
+            norm_of<T, decltype(width)::value, NORM_WRITES>(y, const_cast<void *>(x), norm,
+                                                            norm_rows{}, M, K, stream);
+        });
+    });
+}
+
+void rows_join(enum dtype act, void *y, const void *a, const void *other, const struct join *join,
+               const int32_t *row, int M, int K, cudaStream_t stream) {
+    assert(y != a && y != other && (!join->recalls || row));
+    for_activation(act, [&](auto zero) {
+        using T = decltype(zero);
+        for_width<T>(K, [&](auto width) {
+            constexpr int N = decltype(width)::value;
+            const norm_rows own = {nullptr, 2 * K}, named = {join->recalls ? row : nullptr, 2 * K};
+            norm_of<T, N, NORM_WRITES>(y, const_cast<void *>(a), &join->norms[0], own, M, K,
+                                       stream);
+            norm_of<T, N, NORM_WRITES>((T *)y + K, const_cast<void *>(other), &join->norms[1],
+                                       named, M, K, stream);
         });
     });
 }
@@ -194,9 +218,9 @@ void rows_norm_add(enum dtype act, void *x, void *y, const struct norm *norm, in
         for_width<T>(K, [&](auto width) {
             constexpr int N = decltype(width)::value;
             if (norm->of_sum)
-                norm_of<T, N, NORM_ADDS_OF_SUM>(x, y, norm, M, K, stream);
+                norm_of<T, N, NORM_ADDS_OF_SUM>(x, y, norm, norm_rows{}, M, K, stream);
             else
-                norm_of<T, N, NORM_ADDS>(x, y, norm, M, K, stream);
+                norm_of<T, N, NORM_ADDS>(x, y, norm, norm_rows{}, M, K, stream);
         });
     });
 }

@@ -11,6 +11,10 @@ enum { NORM_MAX_K = 57344 };
 /* y[M][K] = norm(x[M][K]); y may be x. */
 void rows_norm(enum dtype act, void *y, const void *x, const struct norm *norm, int M, int K,
                cudaStream_t stream);
+/* y[M][2K] = the join of a[M][K] and `other`: of its rows, or if it recalls, of its rows row[0..M).
+ */
+void rows_join(enum dtype act, void *y, const void *a, const void *other, const struct join *join,
+               const int32_t *row, int M, int K, cudaStream_t stream);
 /* y[R][K] = norm(x), in float32, of the R rows from row `from` on; without a norm y = x. */
 void rows_hidden(enum dtype act, float *y, const void *x, const struct norm *norm, int from, int R,
                  int K, cudaStream_t stream);

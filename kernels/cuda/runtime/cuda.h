@@ -109,6 +109,8 @@ struct device_step {
     /* The adapters of all rows, and of the rows that are read: row r of the latter is logit_row[r]
      * of the step. */
     struct adapter_tiles tiles[2];
+    const int32_t *next;       /* [M] the next tokens; NULL if the step has none */
+    const int32_t *hidden_row; /* [M] of a step of guesses (struct step, is_ahead), or NULL */
 };
 
 #endif
