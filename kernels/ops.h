@@ -261,18 +261,25 @@ struct latent {
  * The layer's state of a sequence begins with its last taps - 1 rows of u, the oldest first.
  *
  * Without gates (in and out are NULL) u = x and y = SiLU(bias + sum): the convolution before a
- * gated delta rule or a state space. */
+ * gated delta rule or a state space. One op may compute a part of a layer's channels: its N
+ * channels are those from `first` on of C, and the rows of w and of the state have C numbers. */
 struct short_conv {
     int N, taps;       /* taps: 2 to MAX_TAPS */
-    const float *w;    /* [taps][N] */
-    const float *bias; /* [N]; NULL: zero */
+    const float *w;    /* [taps][C] */
+    const float *bias; /* [C]; NULL: zero */
+    int C, first;      /* 0 stands for the op's own N channels */
 };
 
 enum { MAX_TAPS = 8 };
 
+/* Returns the channels of the layer. */
+static inline int short_conv_channels(const struct short_conv *conv) {
+    return conv->C > 0 ? conv->C : conv->N;
+}
+
 /* Returns the numbers of a layer's state per sequence. */
 static inline int short_conv_state(const struct short_conv *conv) {
-    return (conv->taps - 1) * conv->N;
+    return (conv->taps - 1) * short_conv_channels(conv);
 }
 
 /* The gated delta rule (Yang et al. 2024). A layer has Hk key heads of dk and Hv value heads of dv,
@@ -284,24 +291,30 @@ static inline int short_conv_state(const struct short_conv *conv) {
  *     S = g * S + k d^T
  *     o = S^T q / sqrt(dk)
  *     y = rmsnorm(o) * SiLU(z)
- * The matrices follow the numbers of the convolution in the layer's state. */
+ * The matrices follow the numbers of the convolution in the layer's state.
+ *
+ * With by_channel each of the dk rows of S has its own g (Kimi Delta Attention: Moonshot AI 2025).
+ * Then S is g * S before d: d = (v - (g * S)^T k) * beta. */
 struct delta_rule {
     int Hk, Hv, dk, dv;   /* Hv is a multiple of Hk; dv is a multiple of DELTA_QUANTUM */
     bool tiles;           /* value head h reads key head h % Hk; else h / (Hv / Hk) */
     int state_first;      /* place of the matrices [Hv][dk][dv] in the state */
     const float *decay;   /* [Hv] at most 0: -exp(A_log) */
-    const float *dt_bias; /* [Hv] */
+    const float *dt_bias; /* [Hv], or with by_channel [Hv][dk] */
     const float *gain;    /* [dv] of the norm */
     float epsilon;
+    bool by_channel;
+    bool by_sigmoid; /* y = rmsnorm(o) * sigmoid(z) instead */
 };
 
 enum { DELTA_QUANTUM = 16, MAX_DELTA_HEAD = 256 }; /* dk and dv are at most MAX_DELTA_HEAD */
 
 /* The products of a row that the rule reads. Their content is undefined afterwards. */
 struct delta_rows {
-    float *qkv;    /* [M][(2 Hk dk) + Hv dv] after the convolution */
-    float *z;      /* [M][Hv][dv] */
-    float *b, *dt; /* [M][Hv], float32 on all backends */
+    float *qkv; /* [M][(2 Hk dk) + Hv dv] after the convolution; q [M][Hk][dk] if k is not NULL */
+    float *z;   /* [M][Hv][dv] */
+    float *b, *dt; /* [M][Hv], float32 on all backends; with by_channel dt[M][Hv][dk] */
+    float *k, *v;  /* [M][Hk][dk] and [M][Hv][dv] after their convolutions; NULL: in qkv */
 };
 
 /* A selective state space (Mamba 2: Dao and Gu 2024). A layer has Hv heads of dv numbers x, and Hk

@@ -40,8 +40,8 @@ static void call_op(struct backend *b, const struct op_row *row, int M, const st
     case OP_SHORT_CONV:
         return ops->short_conv(b, y[0], x[0], x[1], x[2], cache, layer, &row->short_conv);
     case OP_DELTA_RULE:
-        return ops->delta_rule(b, y[0], &(struct delta_rows){x[0], x[1], x[2], x[3]}, cache, layer,
-                               &row->delta_rule);
+        return ops->delta_rule(b, y[0], &(struct delta_rows){x[0], x[1], x[2], x[3], x[4], x[5]},
+                               cache, layer, &row->delta_rule);
     case OP_STATE_SPACE:
         return ops->state_space(b, y[0], &(struct space_rows){x[0], x[1], x[2]}, cache, layer,
                                 &row->state_space);

@@ -55,7 +55,7 @@ enum op_count {
     N_COUNTS,
 };
 
-enum { MAX_OP_BUFFERS = 4, MAX_PRODUCTS = 4 };
+enum { MAX_OP_BUFFERS = 6, MAX_PRODUCTS = 4 };
 
 /* One op of a program. */
 struct op_row {

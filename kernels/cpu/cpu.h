@@ -48,17 +48,19 @@ struct channels {
     bool begins; /* the first row has position 0: the state is not read */
     const float *in, *out, *x;
     float *y;
-    float *state; /* [taps - 1][N] */
+    float *state; /* [taps - 1][C], of all channels of the layer */
 };
 
 /* One row of a head that keeps a matrix S, which is read and replaced:
- *     d = (v - decay * S^T k) * beta, or v * beta;  S = decay * S + k d^T;  y = S^T q + skip * v */
+ *     d = (v - decay * S^T k) * beta, or v * beta;  S = decay * S + k d^T;  y = S^T q + skip * v
+ * With decays, row i of S is first multiplied by decays[i], and decay is 1 in d. */
 struct state_row {
     int dk, dv;
     float *S;               /* [dk][dv] */
     const float *q, *k, *v; /* [dk], [dk], [dv] */
     float decay, beta;
-    bool corrects; /* the gated delta rule: the first form of d, without `skip` */
+    const float *decays; /* [dk], only if it corrects; NULL: all rows have `decay` */
+    bool corrects;       /* the gated delta rule: the first form of d, without `skip` */
     float skip;
     int first, n; /* the columns [first, first + n) of S, v and y, multiples of LANES */
     float *y;     /* [dv] */

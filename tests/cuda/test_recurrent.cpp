@@ -42,10 +42,13 @@ static void draw_inputs(state_op *op, uint64_t *seed) {
 struct conv_case {
     int N, taps;
     bool gates, has_bias, in_place;
+    int C, first; /* of a part of a layer's channels */
 };
 static const conv_case conv_cases[] = {
-    {1, 2, true, false, false},   {40, 3, true, true, false},  {130, 8, true, false, false},
-    {129, 4, false, true, false}, {96, 4, false, false, true},
+    {1, 2, true, false, false, 0, 0},    {40, 3, true, true, false, 0, 0},
+    {130, 8, true, false, false, 0, 0},  {129, 4, false, true, false, 0, 0},
+    {96, 4, false, false, true, 0, 0},   {130, 4, false, true, true, 300, 131},
+    {32, 3, false, false, false, 33, 1},
 };
 
 static state_op conv_op(const conv_case &c) {
@@ -54,13 +57,14 @@ static state_op conv_op(const conv_case &c) {
     op.name = text("convolution of %d channels, %d taps", c.N, c.taps);
     op.width.assign(c.gates ? 3 : 1, c.N);
     draw_inputs(&op, &seed);
-    op.constants = {random_vector(&seed, (size_t)(c.taps * c.N)),
-                    random_vector(&seed, (size_t)c.N)};
-    op.y_width = c.N, op.state_floats = (c.taps - 1) * c.N + 3;
+    const int C = std::max(c.C, c.N);
+    op.constants = {random_vector(&seed, (size_t)(c.taps * C)), random_vector(&seed, (size_t)C)};
+    op.y_width = c.N, op.state_floats = (c.taps - 1) * C + 3;
     op.in_place = c.in_place;
     op.run = [c](struct backend *b, float *y, float *const *x, float *const *w,
                  struct kv_cache *cache) {
-        const struct short_conv conv = {c.N, c.taps, w[0], c.has_bias ? w[1] : nullptr};
+        const struct short_conv conv = {c.N, c.taps, w[0], c.has_bias ? w[1] : nullptr,
+                                        c.C, c.first};
         const float *in = c.gates ? x[1] : nullptr, *out = c.gates ? x[2] : nullptr;
         b->compute->short_conv(b, y, in, out, x[0], cache, LAYER, &conv);
     };
@@ -71,11 +75,13 @@ struct matrix_case {
     int Hk, Hv, dk, dv;
     bool tiles;                   /* of the delta rule */
     bool lacks_norm, norms_first; /* of the state space */
+    bool by_channel;              /* of the delta rule, with q, k and v in buffers of their own */
 };
 static const matrix_case matrix_cases[] = {
-    {1, 1, 1, 16, false, false, false},  {2, 6, 16, 16, true, false, true},
-    {2, 6, 24, 48, false, true, false},  {2, 4, 33, 80, true, false, false},
-    {1, 2, 128, 32, false, false, true}, {1, 1, 256, 16, false, false, false},
+    {1, 1, 1, 16, false, false, false, true},   {2, 6, 16, 16, true, false, true, false},
+    {2, 6, 24, 48, false, true, false, true},   {2, 4, 33, 80, true, false, false, true},
+    {1, 2, 128, 32, false, false, true, false}, {1, 1, 256, 16, false, false, false, false},
+    {3, 3, 32, 32, false, false, false, true},  {1, 1, 256, 16, false, false, false, true},
 };
 
 static state_op delta_op(const matrix_case &c) {
@@ -84,17 +90,23 @@ static state_op delta_op(const matrix_case &c) {
     const size_t Hv = (size_t)c.Hv;
     const int first = 5;
     op.name = text("delta rule of %d x %d x %d", c.Hv, c.dk, c.dv);
-    op.width = {2 * c.Hk * c.dk + c.Hv * c.dv, c.Hv * c.dv, c.Hv, c.Hv};
-    op.n_halves = 2;
+    const int keys = c.Hk * c.dk, values = c.Hv * c.dv, gates = c.by_channel ? c.Hv * c.dk : c.Hv;
+    op.width = {2 * keys + values, values, c.Hv, gates};
+    if (c.by_channel) op.width = {keys, values, keys, values, c.Hv, gates};
+    op.n_halves = op.width.size() - 2;
     draw_inputs(&op, &seed);
-    op.constants = {decays(&seed, Hv), random_vector(&seed, Hv),
+    op.constants = {decays(&seed, Hv), random_vector(&seed, (size_t)gates),
                     random_vector(&seed, (size_t)c.dv)};
-    for (size_t h = 0; h < Hv; h += 2) op.constants[1][h] += 21; /* the straight part of softplus */
+    for (size_t i = 0; i < (size_t)gates; i += 2)
+        op.constants[1][i] += 21; /* the straight part of softplus */
     op.y_width = c.Hv * c.dv, op.state_floats = first + c.dk * c.Hv * c.dv;
     op.run = [c](struct backend *b, float *y, float *const *x, float *const *w,
                  struct kv_cache *cache) {
-        struct delta_rule rule = {c.Hk, c.Hv, c.dk, c.dv, c.tiles, first, w[0], w[1], w[2], 1e-6f};
-        const struct delta_rows rows = {x[0], x[1], x[2], x[3]};
+        struct delta_rule rule = {c.Hk, c.Hv, c.dk, c.dv,  c.tiles,      first,
+                                  w[0], w[1], w[2], 1e-6f, c.by_channel, c.by_channel};
+        const struct delta_rows rows = c.by_channel
+                                           ? delta_rows{x[0], x[1], x[4], x[5], x[2], x[3]}
+                                           : delta_rows{x[0], x[1], x[2], x[3], nullptr, nullptr};
         b->compute->delta_rule(b, y, &rows, cache, LAYER, &rule);
     };
     return op;

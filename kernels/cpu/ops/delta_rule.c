@@ -1,7 +1,7 @@
 /* DESIGN: the op of the gated delta rule, in two passes over the threads.
  *
  *   prepare   a piece is some rows: q and k of all key heads are divided by their lengths, b
- *             becomes beta, and dt becomes g, all in place
+ *             becomes beta, and dt becomes g, of each head or of each of its channels, all in place
  *   rule      a piece is a value head of one sequence, with all its rows in the order of the
  *             positions, then the norm and the gate of each row. One thread reads and replaces the
  *             head's matrix, one block of columns after the other:
@@ -30,8 +30,26 @@ struct delta_job {
     float *y;
 };
 
-static int row_width(const struct delta_rule *rule) {
-    return 2 * rule->Hk * rule->dk + rule->Hv * rule->dv;
+/* The places of a row's q, k and v. */
+struct delta_row {
+    float *q, *k, *v;
+};
+
+static struct delta_row row_of(const struct delta_job *job, int m) {
+    const struct delta_rows *rows = &job->rows;
+    const size_t keys = (size_t)(job->rule->Hk * job->rule->dk), row = (size_t)m;
+    const size_t values = (size_t)(job->rule->Hv * job->rule->dv);
+    assert(!rows->k == !rows->v);
+    if (rows->k)
+        return (struct delta_row){rows->qkv + row * keys, rows->k + row * keys,
+                                  rows->v + row * values};
+    float *q = rows->qkv + row * (2 * keys + values);
+    return (struct delta_row){q, q + keys, q + 2 * keys};
+}
+
+/* The decays of a head and row: 1, or with by_channel dk. */
+static int decays_of(const struct delta_rule *rule) {
+    return rule->by_channel ? rule->dk : 1;
 }
 
 /* ---- prepare -------------------------------------------------------------------------------- */
@@ -54,17 +72,18 @@ static void prepare_row(const struct delta_job *job, int m) {
     const struct delta_rule *rule = job->rule;
     const int dk = rule->dk;
     const float epsilon = 1e-6f / (float)dk;
-    float *q = job->rows.qkv + (size_t)m * (size_t)row_width(rule), *k = q + rule->Hk * dk;
+    const int of_head = decays_of(rule), all = rule->Hv * of_head;
+    const struct delta_row row = row_of(job, m);
     float *b = job->rows.b + (size_t)m * (size_t)rule->Hv;
-    float *dt = job->rows.dt + (size_t)m * (size_t)rule->Hv;
-    for (int h = 0; h < rule->Hk; h++, q += dk, k += dk) {
+    float *dt = job->rows.dt + (size_t)m * (size_t)all;
+    for (int h = 0; h < rule->Hk; h++) {
+        float *q = row.q + h * dk, *k = row.k + h * dk;
         job->cpu->path->rmsnorm(q, q, job->q_gain, dk, epsilon);
         job->cpu->path->rmsnorm(k, k, job->k_gain, dk, epsilon);
     }
-    for (int h = 0; h < rule->Hv; h++) {
-        b[h] = 1.0f / (1.0f + plain_exp(-b[h]));
-        dt[h] = plain_exp(rule->decay[h] * softplus(dt[h] + rule->dt_bias[h]));
-    }
+    for (int h = 0; h < rule->Hv; h++) b[h] = 1.0f / (1.0f + plain_exp(-b[h]));
+    for (int i = 0; i < all; i++)
+        dt[i] = plain_exp(rule->decay[i / of_head] * softplus(dt[i] + rule->dt_bias[i]));
 }
 
 static void prepare_piece(void *arg, int i, int thread) {
@@ -81,7 +100,7 @@ static void run_columns(const struct delta_job *job, float *S, int head, int fro
                         int first) {
     const struct delta_rule *rule = job->rule;
     const int key = rule->tiles ? head % rule->Hk : head / (rule->Hv / rule->Hk);
-    const int left = rule->dv - first, width = row_width(rule);
+    const int left = rule->dv - first;
     struct state_row row = {.dk = rule->dk,
                             .dv = rule->dv,
                             .S = S,
@@ -89,19 +108,21 @@ static void run_columns(const struct delta_job *job, float *S, int head, int fro
                             .first = first,
                             .n = left < COLUMNS ? left : COLUMNS};
     for (int m = from; m < to; m++) {
-        const float *qkv = job->rows.qkv + (size_t)m * (size_t)width;
+        const struct delta_row of = row_of(job, m);
         const size_t of_head = (size_t)m * (size_t)rule->Hv + (size_t)head;
-        row.q = qkv + key * rule->dk;
-        row.k = row.q + rule->Hk * rule->dk;
-        row.v = qkv + 2 * rule->Hk * rule->dk + head * rule->dv;
+        const float *decays = job->rows.dt + of_head * (size_t)decays_of(rule);
+        row.q = of.q + key * rule->dk;
+        row.k = of.k + key * rule->dk;
+        row.v = of.v + head * rule->dv;
         row.beta = job->rows.b[of_head];
-        row.decay = job->rows.dt[of_head];
+        row.decay = *decays;
+        row.decays = rule->by_channel ? decays : NULL;
         row.y = job->y + of_head * (size_t)rule->dv;
         job->cpu->path->state_row(&row);
     }
 }
 
-/* y = norm(y) * SiLU(z) in a head of the rows [from, to). */
+/* y = norm(y) * SiLU(z) or * sigmoid(z) in a head of the rows [from, to). */
 static void norm_rows(const struct delta_job *job, int head, int from, int to) {
     const struct delta_rule *rule = job->rule;
     const struct path *path = job->cpu->path;
@@ -109,6 +130,10 @@ static void norm_rows(const struct delta_job *job, int head, int from, int to) {
         const size_t at = ((size_t)m * (size_t)rule->Hv + (size_t)head) * (size_t)rule->dv;
         float *y = job->y + at, *z = job->rows.z + at;
         path->rmsnorm(y, y, rule->gain, rule->dv, rule->epsilon);
+        if (rule->by_sigmoid) {
+            path->gate(y, z, (size_t)rule->dv);
+            continue;
+        }
         path->activate(z, y, (size_t)rule->dv, ACTIVATION_SILU);
         memcpy(y, z, (size_t)rule->dv * sizeof *y);
     }
@@ -165,6 +190,7 @@ void op_delta_rule(struct backend *b, float *y, const struct delta_rows *rows,
     struct delta_job job = {
         .cpu = cpu, .rule = rule, .rows = *rows, .cache = cache, .layer = layer, .y = y};
     set_gains(&job);
-    run_pieces(&job, prepare_piece, 16LL * (rule->Hk * rule->dk + 4 * rule->Hv), step->M);
+    const int gates = rule->Hv * (3 + decays_of(rule));
+    run_pieces(&job, prepare_piece, 16LL * (rule->Hk * rule->dk + gates), step->M);
     run_pieces(&job, rule_piece, 3 * of_head * (step->M / step->S), step->S * rule->Hv);
 }

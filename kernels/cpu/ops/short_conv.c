@@ -18,7 +18,8 @@ struct conv_job {
 static void conv_copy(const struct conv_job *job, const struct channels *c, int32_t to) {
     float *copy = kv_state(job->cache, to, job->layer);
     for (int t = 0; t < job->conv->taps - 1; t++) {
-        const size_t at = (size_t)t * (size_t)job->conv->N + (size_t)c->first;
+        const size_t at =
+            (size_t)(t * short_conv_channels(job->conv) + job->conv->first + c->first);
         memcpy(copy + at, c->state + at, (size_t)c->n * sizeof *copy);
     }
 }
@@ -66,6 +67,7 @@ void op_short_conv(struct backend *b, float *y, const float *in, const float *ou
     const int groups = (conv->N + LANES - 1) / LANES;
     assert(cpu->step->state && layer >= 0 && layer < cache->config.state_layers);
     assert(conv->taps >= 2 && conv->taps <= MAX_TAPS && conv->N > 0);
+    assert(conv->first >= 0 && conv->first + conv->N <= short_conv_channels(conv));
     assert(short_conv_state(conv) <= cache->config.state_floats);
     struct conv_job job = {cpu, conv, cache, layer, 1, in, out, x, y};
     job.groups = piece_units(cpu, (int64_t)cpu->step->M * LANES * conv->taps, groups);

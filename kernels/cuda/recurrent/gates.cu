@@ -29,7 +29,10 @@ __global__ void __launch_bounds__(FINISH_WARPS *WARP)
     for (int i = lane; i < how.each; i += WARP) {
         float value = number(i);
         if (how.gain) value = value * r * gain[i];
-        if (!gates_first) value = ordered_silu(to_float(z[i])) * value;
+        if (how.by_sigmoid)
+            value = value / (1.0f + ordered_exp(-to_float(z[i])));
+        else if (!gates_first)
+            value = ordered_silu(to_float(z[i])) * value;
         y[i] = from_float<T>(value);
     }
 }
@@ -38,6 +41,7 @@ void recurrent_finish(enum dtype act, void *y, const void *z, const struct recur
                       int M, cudaStream_t stream) {
     const size_t n = (size_t)M * (size_t)how->groups;
     assert(how->groups > 0 && how->each > 0 && M >= 0 && y != z);
+    assert(!how->by_sigmoid || (how->gain && !how->gates_first));
     for_activation(act, [&](auto zero) {
         using T = decltype(zero);
         launch(finish_kernel<T>, dim3((unsigned)((n + FINISH_WARPS - 1) / FINISH_WARPS)),

@@ -32,12 +32,14 @@ void recurrent_space(enum dtype act, void *y, const struct space_rows *of,
 void recurrent_gate(enum dtype act, void *y, const void *gate, size_t n, cudaStream_t stream);
 
 /* The last part of an op with matrices, over `groups` groups of `each` numbers per row: y = SiLU(z)
- * * norm(y), or with gates_first norm(SiLU(z) * y). The norm is an RMSNorm of each group. */
+ * * norm(y), with by_sigmoid norm(y) * sigmoid(z), or with gates_first norm(SiLU(z) * y). The norm
+ * is an RMSNorm of each group. */
 struct recurrent_ending {
     int groups, each;
     const float *gain; /* [each], or with gain_per_group [groups * each]; NULL: no norm */
     bool gain_per_group, gates_first;
     float epsilon;
+    bool by_sigmoid; /* not with gates_first */
 };
 void recurrent_finish(enum dtype act, void *y, const void *z, const struct recurrent_ending *how,
                       int M, cudaStream_t stream);

@@ -13,6 +13,7 @@ template <class T> struct conv_args {
     const T *in, *out, *x;
     const float *w, *bias;
     int N, taps;
+    int C, first; /* the layer's channels, and the first of these */
     struct state_rows rows;
 };
 
@@ -26,10 +27,11 @@ struct conv_window {
     __device__ __forceinline__ void load(const conv_args<T> &a, int channel, const float *state,
                                          bool begins) {
         skipped = MAX_TAPS - a.taps;
+        channel += a.first;
         bias = a.bias ? a.bias[channel] : 0.0f;
 #pragma unroll
         for (int t = 0; t < MAX_TAPS; t++) {
-            const int at = (t - skipped) * a.N + channel;
+            const int at = (t - skipped) * a.C + channel;
             w[t] = t >= skipped ? a.w[at] : 0.0f;
             u[t] = t >= skipped && t < MAX_TAPS - 1 && !begins ? state[at] : 0.0f;
         }
@@ -45,10 +47,11 @@ struct conv_window {
         for (int t = 0; t < MAX_TAPS - 1; t++) u[t] = u[t + 1];
         return total;
     }
-    __device__ __forceinline__ void store(float *state, int N, int channel) const {
+    template <class T>
+    __device__ __forceinline__ void store(const conv_args<T> &a, float *state, int channel) const {
 #pragma unroll
         for (int t = 0; t < MAX_TAPS - 1; t++)
-            if (t >= skipped) state[(t - skipped) * N + channel] = u[t];
+            if (t >= skipped) state[(t - skipped) * a.C + a.first + channel] = u[t];
     }
 };
 
@@ -59,7 +62,7 @@ __device__ __forceinline__ void conv_row(const conv_args<T> &a, conv_window *win
     const float sum = window->sum(number);
     a.y[at] = from_float<T>(a.out ? to_float(a.out[at]) * sum : ordered_silu(sum));
     const int after = a.rows.after[row];
-    if (after >= 0) window->store(a.rows.states + after * a.rows.stride, a.N, channel);
+    if (after >= 0) window->store(a, a.rows.states + after * a.rows.stride, channel);
 }
 
 template <class T>
@@ -83,19 +86,22 @@ __global__ void __launch_bounds__(CONV_THREADS) conv_kernel(const conv_args<T> a
         for (int i = 0; i < CONV_AHEAD; i++)
             if (row + i < end) conv_row(a, &window, number[i], row + i, channel);
     }
-    window.store(state, a.N, channel);
+    window.store(a, state, channel);
 }
 
 void recurrent_conv(enum dtype act, void *y, const void *in, const void *out, const void *x,
                     const struct state_rows *rows, const struct short_conv *conv,
                     cudaStream_t stream) {
     assert(conv->taps >= 2 && conv->taps <= MAX_TAPS && conv->N > 0 && !in == !out);
+    const int C = short_conv_channels(conv);
+    assert(conv->first >= 0 && conv->first + conv->N <= C);
     assert((size_t)short_conv_state(conv) <= rows->stride);
     const dim3 grid((unsigned)((conv->N + CONV_THREADS - 1) / CONV_THREADS), (unsigned)rows->S);
     for_activation(act, [&](auto zero) {
         using T = decltype(zero);
-        const conv_args<T> args = {(T *)y,     (const T *)in, (const T *)out, (const T *)x, conv->w,
-                                   conv->bias, conv->N,       conv->taps,     *rows};
+        const conv_args<T> args = {(T *)y,  (const T *)in, (const T *)out, (const T *)x,
+                                   conv->w, conv->bias,    conv->N,        conv->taps,
+                                   C,       conv->first,   *rows};
         launch(conv_kernel<T>, grid, dim3(CONV_THREADS), 0, stream, args);
     });
 }
