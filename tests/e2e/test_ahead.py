@@ -25,7 +25,7 @@ def mtp(n, method="mtp"):
     return json.dumps({"method": method, "num_speculative_tokens": n})
 
 
-@pytest.mark.parametrize("name", ["glm4moe", "glm4moe.gguf", "glm4_moe_lite", "deepseek_v3", "qwen3_5", "qwen3_5_moe", "qwen3_next"])
+@pytest.mark.parametrize("name", ["glm4moe", "glm4moe.gguf", "glm4_moe_lite", "deepseek_v3", "deepseek_v3.gguf", "qwen3_5", "qwen3_5.gguf", "qwen3_5_moe", "qwen3_next"])
 def test_guesses_change_no_byte(name):
     check_same_bytes(FLAGS, name)
 

@@ -11,8 +11,9 @@
 
 enum { LENGTH = WATCHED_LENGTH };
 
-static const char *const folders[] = {"glm4moe",       "deepseek_v3", "qwen3_5",   "glm4moe.gguf",
-                                      "glm4_moe_lite", "qwen3_5_moe", "qwen3_next"};
+static const char *const folders[] = {"glm4moe",      "deepseek_v3",   "qwen3_5",
+                                      "glm4moe.gguf", "glm4_moe_lite", "qwen3_5_moe",
+                                      "qwen3_next",   "qwen3_5.gguf",  "deepseek_v3.gguf"};
 enum { N_FOLDERS = sizeof folders / sizeof *folders };
 
 /* ---- the same guesses ----------------------------------------------------------------------- */

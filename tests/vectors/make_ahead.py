@@ -149,11 +149,17 @@ class Whole:
 def write_gguf(path, family, model, ahead):
     """In the form of llama.cpp's converter: the layer is one of the blocks, and a key counts such layers."""
     L, whole = model.config.num_hidden_layers, Whole(model, ahead)
-    writer = gguf.GGUFWriter(path, family)
+    types = getattr(model.config, "layer_types", None)
+    architecture = make_families.ARCHITECTURES.get(family, family)
+    writer = gguf.GGUFWriter(path, architecture)
     model.config.num_hidden_layers = L + 1
+    if types:
+        model.config.layer_types = [*types, "full_attention"]
     make_families.add_keys(writer, family, model.config)
     model.config.num_hidden_layers = L
-    writer.add_uint32(f"{family}.nextn_predict_layers", 1)
+    if types:
+        model.config.layer_types = types
+    writer.add_uint32(f"{architecture}.nextn_predict_layers", 1)
     make_families.add_byte_bpe(writer, "qwen2")
     make_families.add_tensors(writer, family, whole)
     make_families.add_corrections(writer, whole)
@@ -194,8 +200,8 @@ def qwen3_next_layer(config):
     return Qwen3NextDecoderLayer(config, config.layer_types.index("full_attention"))
 
 
-# of these also a GGUF file: name: the architecture there
-FILES = {"glm4moe": "glm4moe"}
+# of these also a GGUF file
+FILES = ("glm4moe", "qwen3_5", "deepseek_v3")
 
 # name: (model, its layer, names, keys of config.json, continues from the norm)
 FOLDERS = {
@@ -248,7 +254,7 @@ def write_folder(out, name):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     if name in FILES:
-        write_gguf(out / f"{name}.gguf", FILES[name], model, ahead)
+        write_gguf(out / f"{name}.gguf", name, model, ahead)
     model.to(torch.bfloat16).save_pretrained(folder)
     path = folder / "model.safetensors"
     tensors = safetensors.torch.load_file(path)
