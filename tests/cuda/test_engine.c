@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "support/same_bytes.h"
+#include "support/sequence_runner.h"
 #include "support/suite_main.h"
 #include "support/tiny_model.h"
 
@@ -234,12 +235,16 @@ START_TEST(types_of_a_gpu_are_refused_elsewhere) {
         enum compute_dtype dtype;
         enum quantization quantization;
         enum device device;
-        const char *param;
+        const char *param, *words;
     } wrong[] = {
-        {COMPUTE_BFLOAT16, QUANTIZATION_NONE, DEVICE_CPU, "dtype"},
-        {COMPUTE_FLOAT16, QUANTIZATION_NONE, DEVICE_CPU, "dtype"},
-        {COMPUTE_AUTO, QUANTIZATION_FP8, DEVICE_CPU, "quantization"},
-        {COMPUTE_FLOAT32, QUANTIZATION_FP8, DEVICE_CUDA, "quantization"},
+        {COMPUTE_BFLOAT16, QUANTIZATION_NONE, DEVICE_CPU, "dtype",
+         "{dtype} bfloat16 is for activations on a GPU"},
+        {COMPUTE_FLOAT16, QUANTIZATION_NONE, DEVICE_CPU, "dtype",
+         "{dtype} float16 is for activations on a GPU"},
+        {COMPUTE_AUTO, QUANTIZATION_FP8, DEVICE_CPU, "quantization",
+         "{quantization} fp8 is made for a GPU"},
+        {COMPUTE_FLOAT32, QUANTIZATION_FP8, DEVICE_CUDA, "quantization",
+         "{quantization} fp8 contradicts {dtype} float32"},
     };
     char *file = model_file(&exact[0], 0);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -251,10 +256,7 @@ START_TEST(types_of_a_gpu_are_refused_elsewhere) {
                                        .max_num_seqs = 1,
                                        .max_num_batched_tokens = 8,
                                        .block_size = 16};
-        struct engine *engine;
-        struct err err = {0};
-        ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
-        ck_assert_str_eq(err.param, wrong[i].param);
+        runner_must_refuse(&config, wrong[i].param, wrong[i].words);
     }
     unlink(file), free(file);
 }

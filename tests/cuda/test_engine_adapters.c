@@ -13,6 +13,7 @@
 #include "engine/internal.h"
 #include "support/adapter_file.h"
 #include "support/same_bytes.h"
+#include "support/sequence_runner.h"
 #include "support/suite_main.h"
 
 enum { LENGTH = 48, ASKED = 5, CLIENTS = 6, SIZE = 4, N_ADAPTERS = 3 };
@@ -233,22 +234,8 @@ END_TEST
 
 /* Copies the logits after a prompt of three tokens to logits[V]. */
 static void logits_of(struct engine *engine, int number, float *logits) {
-    const int32_t ids[] = {5, 9, 40}, position[] = {0, 1, 2}, adapter[] = {number, number, number};
-    const int32_t start[] = {0, 3}, table[] = {0}, row[] = {2}, none[] = {0};
-    const struct step step = {.M = 3,
-                              .token = ids,
-                              .position = position,
-                              .slot = position,
-                              .adapter = adapter,
-                              .S = 1,
-                              .row_start = start,
-                              .table = table,
-                              .table_stride = 1,
-                              .state = none,
-                              .R = 1,
-                              .logit_row = row};
-    engine_submit(engine, &step);
-    const float *got = engine_read_logits(engine);
+    const int32_t ids[] = {5, 9, 40};
+    const float *got = runner_prompt_logits(engine, ids, 3, number);
     ck_assert_ptr_nonnull(got);
     memcpy(logits, got, (size_t)tiny_shape.V * sizeof *logits);
 }

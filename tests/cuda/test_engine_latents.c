@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "support/mixed_runs.h"
+#include "support/sequence_runner.h"
 #include "support/suite_main.h"
 
 enum { ASKED = 5, SIZE = 4 };
@@ -66,12 +67,7 @@ START_TEST(caches_of_fp8_are_refused_by_name) {
                                    .max_num_seqs = 1,
                                    .max_num_batched_tokens = 8,
                                    .block_size = 16};
-    struct engine *engine;
-    struct err err = {0};
-    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
-    ck_assert_str_eq(err.param, "kv-cache-dtype");
-    ck_assert_msg(strstr(err.message, "latent attention of the model \"deepseek_v3\""), "%s",
-                  err.message);
+    runner_must_refuse(&config, "kv-cache-dtype", "latent attention of the model \"deepseek_v3\"");
 }
 END_TEST
 

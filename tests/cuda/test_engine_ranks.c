@@ -10,6 +10,7 @@
 #include "engine/internal.h"
 #include "support/adapter_file.h"
 #include "support/same_bytes.h"
+#include "support/sequence_runner.h"
 #include "support/suite_main.h"
 #include "support/tiny_model.h"
 #include "tests/cuda/nccl_stand_in.h"
@@ -174,24 +175,8 @@ START_TEST(two_ranks_give_the_bytes_of_one) {
 }
 END_TEST
 
-/* The logits after a prompt of three tokens, or NULL. */
-static const float *read_logits(struct engine *engine) {
-    const int32_t ids[] = {5, 9, 40}, position[] = {0, 1, 2};
-    const int32_t start[] = {0, 3}, table[] = {0}, row[] = {2}, none[] = {0};
-    const struct step step = {.M = 3,
-                              .token = ids,
-                              .position = position,
-                              .slot = position,
-                              .S = 1,
-                              .row_start = start,
-                              .table = table,
-                              .table_stride = 1,
-                              .state = none,
-                              .R = 1,
-                              .logit_row = row};
-    engine_submit(engine, &step);
-    return engine_read_logits(engine);
-}
+static const int32_t prompt[] = {5, 9, 40};
+enum { N_PROMPT = sizeof prompt / sizeof *prompt };
 
 /* Rank 0's device waits for the lost rank until the group is aborted. */
 START_TEST(a_rank_whose_nccl_fails_ends_the_passes_of_all) {
@@ -208,14 +193,14 @@ START_TEST(a_rank_whose_nccl_fails_ends_the_passes_of_all) {
     struct err err = {0};
     nccl_stand_in(NCCL_WORKS);
     ck_assert_msg(engine_open(&engine, &config, &err) == STATUS_OK, "%s", err.message);
-    ck_assert_ptr_nonnull(read_logits(engine));
+    ck_assert_ptr_nonnull(runner_prompt_logits(engine, prompt, N_PROMPT, -1));
     ck_assert(!engine_failed(engine, &err));
     nccl_stand_in(NCCL_FAILS_AT_1);
-    ck_assert_ptr_null(read_logits(engine));
+    ck_assert_ptr_null(runner_prompt_logits(engine, prompt, N_PROMPT, -1));
     ck_assert(engine_failed(engine, &err));
     ck_assert_str_eq(err.message, "Rank 1 of 2 is lost: NCCL has failed: gathering the ranks' "
                                   "rows: out of luck.");
-    ck_assert_ptr_null(read_logits(engine)); /* and does not wait */
+    ck_assert_ptr_null(runner_prompt_logits(engine, prompt, N_PROMPT, -1)); /* and does not wait */
     engine_close(engine);
     ck_assert_int_eq(nccl_stand_in_open(), 0);
     unlink(file);
@@ -274,11 +259,8 @@ START_TEST(a_persistent_step_is_for_one_rank) {
                                    .max_num_batched_tokens = 16,
                                    .block_size = 16,
                                    .persistent_step = true};
-    struct engine *engine;
-    struct err err = {0};
     nccl_stand_in(NCCL_WORKS);
-    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
-    ck_assert_str_eq(err.param, "persistent-step");
+    runner_must_refuse(&config, "persistent-step", "{tensor-parallel-size}");
     unlink(file);
     free(file);
 }

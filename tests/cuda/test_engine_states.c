@@ -9,6 +9,7 @@
 
 #include "cuda/poison.h"
 #include "support/mixed_runs.h"
+#include "support/sequence_runner.h"
 #include "support/suite_main.h"
 
 enum { ASKED = 4, SIZE = 4 };
@@ -70,11 +71,7 @@ static void expect_refused(const char *file, const char *words) {
                                          .max_num_seqs = 1,
                                          .max_num_batched_tokens = 8,
                                          .block_size = 16};
-    struct engine *engine;
-    struct err err = {0};
-    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
-    ck_assert_str_eq(err.param, "tensor-parallel-size");
-    ck_assert_msg(strstr(err.message, words), "%s", err.message);
+    runner_must_refuse(&config, "tensor-parallel-size", words);
 }
 
 START_TEST(several_gpus_are_refused_by_name) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "scheduler/scheduler.h"
+#include "support/sequence_runner.h"
 #include "support/suite_main.h"
 #include "support/tiny_model.h"
 
@@ -131,9 +132,7 @@ START_TEST(a_sequence_that_does_not_fit_is_refused) {
     check_refused(&config, "{kv-cache-memory} of");
     config = usual();
     config.gpu_memory_utilization = 1.5;
-    struct err err = {0};
-    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
-    ck_assert_str_eq(err.param, "gpu-memory-utilization");
+    runner_must_refuse(&config, "gpu-memory-utilization", "above 0 and at most 1");
 }
 END_TEST
 
@@ -191,9 +190,7 @@ START_TEST(auto_takes_an_existing_gpu) {
     ck_assert_uint_eq(engine_memory(engine)->device.total, 0);
     engine_close(engine);
     config.device = DEVICE_CUDA;
-    struct err err = {0};
-    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
-    ck_assert_ptr_nonnull(strstr(err.message, "no usable GPU was found"));
+    runner_must_refuse(&config, "device", "no usable GPU was found");
 }
 END_TEST
 
@@ -249,42 +246,30 @@ END_TEST
 
 START_TEST(wgmma_wants_its_device) {
     struct engine_config config = usual();
-    struct engine *engine;
-    struct err err = {0};
     config.wgmma = true;
     engine_close(open_one(&config));
     setenv("CUDA_EMU_ARCH", "80", 1);
-    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
+    runner_must_refuse(&config, "wgmma",
+                       "has compute capability 8.0, and only 9.0 (H100, H200) has");
     unsetenv("CUDA_EMU_ARCH");
-    ck_assert_str_eq(err.param, "wgmma");
-    ck_assert_msg(strstr(err.message, "has compute capability 8.0, and only 9.0 (H100, H200) has"),
-                  "%s", err.message);
 }
 END_TEST
 
 START_TEST(wgmma_is_refused_on_the_cpu) {
     struct engine_config config = usual();
-    struct engine *engine;
-    struct err err = {0};
     config.wgmma = true;
     config.device = DEVICE_CPU;
-    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
-    ck_assert_str_eq(err.param, "wgmma");
-    ck_assert_msg(strstr(err.message, "give {device} cuda, or leave it out"), "%s", err.message);
+    runner_must_refuse(&config, "wgmma", "give {device} cuda, or leave it out");
 }
 END_TEST
 
 START_TEST(a_persistent_step_wants_cooperative_grids) {
     struct engine_config config = usual();
-    struct engine *engine;
-    struct err err = {0};
     config.persistent_step = true;
     engine_close(open_one(&config));
     setenv("CUDA_EMU_COOPERATIVE", "0", 1);
-    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
+    runner_must_refuse(&config, "persistent-step", "cannot launch cooperative grids");
     unsetenv("CUDA_EMU_COOPERATIVE");
-    ck_assert_str_eq(err.param, "persistent-step");
-    ck_assert_msg(strstr(err.message, "cannot launch cooperative grids"), "%s", err.message);
 }
 END_TEST
 
@@ -304,8 +289,6 @@ enum { N_CONTRADICTIONS = sizeof contradictions / sizeof *contradictions };
 START_TEST(an_impossible_persistent_step_is_refused) {
     const struct engine_config *with = &contradictions[_i].with;
     struct engine_config config = usual();
-    struct engine *engine;
-    struct err err = {0};
     config.persistent_step = true;
     if (_i == 0) config.device = DEVICE_CPU;
     config.enforce_eager = with->enforce_eager;
@@ -313,9 +296,7 @@ START_TEST(an_impossible_persistent_step_is_refused) {
     config.quantization = with->quantization;
     config.kv_dtype = with->kv_dtype;
     config.allow_batch_variant_gemm = with->allow_batch_variant_gemm;
-    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
-    ck_assert_str_eq(err.param, "persistent-step");
-    ck_assert_msg(strstr(err.message, contradictions[_i].option), "%s", err.message);
+    runner_must_refuse(&config, "persistent-step", contradictions[_i].option);
 }
 END_TEST
 

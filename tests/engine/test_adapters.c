@@ -43,29 +43,6 @@ static struct engine *open_for(const char *model, const char *path, bool float32
 
 /* ---- PEFT's tokens -------------------------------------------------------------------------- */
 
-/* Returns the logits of the last of n tokens, whose rows all use that adapter. */
-static const float *last_logits(struct engine *engine, const int32_t *ids, int n, int number) {
-    int32_t position[MOST], start[2] = {0, n}, table[MOST / 16], adapter[MOST], row = n - 1,
-                            none = 0;
-    ck_assert_int_le(n, 64);
-    for (int i = 0; i < MOST / 16; i++) table[i] = i;
-    for (int i = 0; i < n; i++) position[i] = i, adapter[i] = number;
-    struct step step = {.M = n,
-                        .token = ids,
-                        .position = position,
-                        .slot = position,
-                        .adapter = adapter,
-                        .S = 1,
-                        .row_start = start,
-                        .table = table,
-                        .table_stride = MOST / 16,
-                        .state = &none,
-                        .R = 1,
-                        .logit_row = &row};
-    engine_submit(engine, &step);
-    return engine_read_logits(engine);
-}
-
 /* Reads "word 1 2 3" or "word 1:-0.5 2:-0.25". Returns the number of ids. */
 static int read_line(FILE *file, const char *word, int32_t *ids, double *logprobs) {
     char line[4096], *at = line, *next;
@@ -87,7 +64,7 @@ static void check_prompt(struct engine *engine, FILE *file, int number, const ch
     int n_tokens = read_line(file, "tokens", tokens, logprobs);
     ck_assert_int_eq(n_tokens, 24);
     for (int i = 0; i < n_tokens; i++) {
-        const float *row = last_logits(engine, ids, n, number);
+        const float *row = runner_prompt_logits(engine, ids, n, number);
         ck_assert_msg(runner_argmax(row, V) == tokens[i], "%s: token %d is %d, not %d", what, i,
                       runner_argmax(row, V), (int)tokens[i]);
         double logprob = (double)row[tokens[i]] - runner_logsumexp(row, V);
@@ -393,8 +370,8 @@ static bool changes_logits(struct engine *model, enum role role, bool *is_loaded
     float *base = mem_calloc((size_t)n, sizeof *base);
     for (int i = 0; i < PROMPT; i++) ids[i] = 5 + 7 * i;
     *is_loaded = !engine_adapter_load(model, path, &number, &facts, &err);
-    memcpy(base, last_logits(model, ids, PROMPT, 0), (size_t)n * sizeof *base);
-    bool changes = *is_loaded && memcmp(base, last_logits(model, ids, PROMPT, number),
+    memcpy(base, runner_prompt_logits(model, ids, PROMPT, 0), (size_t)n * sizeof *base);
+    bool changes = *is_loaded && memcmp(base, runner_prompt_logits(model, ids, PROMPT, number),
                                         (size_t)n * sizeof *base) != 0;
     if (*is_loaded) engine_adapter_unload(model, number);
     unlink(path);
@@ -463,10 +440,10 @@ static void check_type(const char *base, const char *cpu_path, int i) {
     else
         ck_assert_int_eq(bytes, wide_bytes);
     ck_assert_int_eq(model->model.adapters.used_bytes, bytes + wide_bytes);
-    float *want = memcpy(mem_alloc(row), last_logits(model, ids, PROMPT, wide), row);
-    const bool is_same = memcmp(want, last_logits(model, ids, PROMPT, kept), row) == 0;
+    float *want = memcpy(mem_alloc(row), runner_prompt_logits(model, ids, PROMPT, wide), row);
+    const bool is_same = memcmp(want, runner_prompt_logits(model, ids, PROMPT, kept), row) == 0;
     ck_assert_msg(is_same, "%s, %s: %s", base, cpu_path, kept_types[i].what);
-    ck_assert_int_ne(memcmp(want, last_logits(model, ids, PROMPT, 0), row), 0);
+    ck_assert_int_ne(memcmp(want, runner_prompt_logits(model, ids, PROMPT, 0), row), 0);
     mem_free(want);
     engine_close(model);
 }

@@ -1,8 +1,10 @@
 #include "support/sequence_runner.h"
 
+#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MOST_ROWS 64
 #define MOST_HIDDEN_ROWS 320
@@ -70,6 +72,36 @@ static void submit(struct engine *engine, const int32_t *tokens, int first, int 
 float *runner_logits(struct engine *engine, const int32_t *tokens, int first, int n) {
     submit(engine, tokens, first, n, false);
     return engine_read_logits(engine);
+}
+
+const float *runner_prompt_logits(struct engine *engine, const int32_t *tokens, int n,
+                                  int adapter) {
+    int32_t position[MOST_ROWS], table[MOST_ROWS], number[MOST_ROWS];
+    const int32_t start[2] = {0, n}, none = 0, last = n - 1;
+    ck_assert(n > 0 && n <= MOST_ROWS);
+    for (int i = 0; i < MOST_ROWS; i++) position[i] = table[i] = i, number[i] = adapter;
+    const struct step step = {.M = n,
+                              .token = tokens,
+                              .position = position,
+                              .slot = position,
+                              .adapter = adapter >= 0 ? number : NULL,
+                              .S = 1,
+                              .row_start = start,
+                              .table = table,
+                              .table_stride = MOST_ROWS,
+                              .state = &none,
+                              .R = 1,
+                              .logit_row = &last};
+    engine_submit(engine, &step);
+    return engine_read_logits(engine);
+}
+
+void runner_must_refuse(const struct engine_config *config, const char *param, const char *words) {
+    struct engine *engine;
+    struct err err = {0};
+    ck_assert_int_eq(engine_open(&engine, config, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, param);
+    ck_assert_msg(strstr(err.message, words), "\"%s\" lacks \"%s\"", err.message, words);
 }
 
 void runner_hidden(struct engine *engine, const int32_t *tokens, int n) {

@@ -23,6 +23,15 @@ struct engine *runner_open_config(struct engine_config *config);
  * until the next call. n is at most 64. */
 float *runner_logits(struct engine *engine, const int32_t *tokens, int first, int n);
 
+/* Returns the logits after a prompt of n tokens, at most 64, in blocks 0, 1, ...: [V], owned by the
+ * engine, or NULL if it has failed. `adapter` is the number for all rows, 0 for the base model; an
+ * engine that was opened without adapters takes -1. */
+const float *runner_prompt_logits(struct engine *engine, const int32_t *tokens, int n, int adapter);
+
+/* Fails the test unless the engine refuses the settings with STATUS_USAGE, the option `param`, and
+ * a message that has the words. */
+void runner_must_refuse(const struct engine_config *config, const char *param, const char *words);
+
 /* Computes the hidden vectors of tokens[0..n), at most 320, which engine_hidden then returns. */
 void runner_hidden(struct engine *engine, const int32_t *tokens, int n);
 
