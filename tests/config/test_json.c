@@ -67,6 +67,26 @@ START_TEST(integers_are_exact) {
 }
 END_TEST
 
+/* The digits of an integer beyond int64 stay as they are written. */
+START_TEST(large_integers_keep_their_digits) {
+    static const struct {
+        const char *text;
+        bool is_large;
+    } numbers[] = {{"9223372036854775807", false},
+                   {"9223372036854775808", true},
+                   {"-9223372036854775809", true},
+                   {"123456789012345678901234567890", true},
+                   {"0.5", false},
+                   {"1e30", false}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct json *json = document_of(numbers[i].text);
+        ck_assert_msg(!json_digits(json) == !numbers[i].is_large, "%s", numbers[i].text);
+        if (json_digits(json)) ck_assert_str_eq(json_digits(json), numbers[i].text);
+        json_free(json);
+    }
+}
+END_TEST
+
 START_TEST(an_old_error_number_does_not_spoil_an_integer) {
     errno = ERANGE;
     struct json *json = document_of("9007199254740993");
@@ -179,6 +199,7 @@ int main(void) {
     TCase *core = tcase_create("core");
     tcase_add_test(core, each_type_has_its_value);
     tcase_add_test(core, integers_are_exact);
+    tcase_add_test(core, large_integers_keep_their_digits);
     tcase_add_test(core, an_old_error_number_does_not_spoil_an_integer);
     tcase_add_test(core, the_first_of_two_names_is_found);
     tcase_add_test(core, empty_members_of_a_name_are_dropped);

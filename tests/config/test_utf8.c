@@ -57,6 +57,7 @@ START_TEST(a_text_is_cut_between_characters) {
     static const int cuts[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 10};
     for (int limit = 0; limit < 12; limit++)
         ck_assert_int_eq(utf8_cut(text, strlen(text), limit), cuts[limit]);
+    ck_assert_int_eq(utf8_cut("a\xC3\xA9", 2, 2), 2); /* the byte after the text is not read */
     ck_assert_int_eq(utf8_count(text, strlen(text)), 4);
     ck_assert_int_eq(utf8_count(NULL, 0), 0);
     ck_assert_uint_eq(utf8_unfinished("ab\xE2\x82", 4), 2);
