@@ -85,6 +85,79 @@ START_TEST(base64_is_of_little_endian_floats) {
 }
 END_TEST
 
+/* The request of a body with these fields, which must be accepted. */
+static struct api_request *embedding_request(const char *members) {
+    struct api_request *request;
+    struct err err = {0};
+    buf_clear(&out);
+    buf_printf(&out, "{%s}", members);
+    enum status status =
+        request_read(&request, &api_embeddings, out.data, out.length, &limits, &err);
+    ck_assert_msg(status == STATUS_OK, "%s: %s", members, err.message);
+    return request;
+}
+
+/* The text of the model's prompt precedes each text, and no ids. */
+START_TEST(a_prompt_precedes_each_text) {
+    struct embedding_prompt prompts[] = {{"query", "q: "}, {"document", "doc: "}};
+    static const struct {
+        const char *members, *texts[2];
+    } cases[] = {
+        {"\"input\":[\"ab\",\"c\"]", {"q: ab", "q: c"}},
+        {"\"input\":[\"ab\",\"c\"],\"prompt_name\":\"document\"", {"doc: ab", "doc: c"}},
+    };
+    pooling.n_prompts = 2, pooling.prompt = prompts, pooling.usual_prompt = 1;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct api_request *request = embedding_request(cases[i].members);
+        ck_assert_int_eq(request->n_prompts, 2);
+        for (int j = 0; j < 2; j++) {
+            ck_assert_str_eq(request->prompts[j].text, cases[i].texts[j]);
+            ck_assert_uint_eq(request->prompts[j].length, strlen(cases[i].texts[j]));
+        }
+        api_request_free(request);
+    }
+    struct api_request *ids = embedding_request("\"input\":[1,2]");
+    ck_assert(ids->prompts[0].ids && ids->prompts[0].n_ids == 2 && ids->prompts[0].length == 0);
+    api_request_free(ids);
+    pooling.usual_prompt = 0;
+    struct api_request *bare = embedding_request("\"input\":\"ab\"");
+    ck_assert_str_eq(bare->prompts[0].text, "ab");
+    api_request_free(bare);
+}
+END_TEST
+
+START_TEST(a_named_prompt_is_for_texts_and_must_exist) {
+    static const char *const bodies[] = {"{\"input\":[1,2],\"prompt_name\":\"query\"}",
+                                         "{\"input\":\"a\",\"prompt_name\":\"other\"}"};
+    struct embedding_prompt prompts[] = {{"query", "q: "}};
+    pooling.n_prompts = 1, pooling.prompt = prompts;
+    for (int i = 0; i < 2; i++) {
+        struct api_request *request;
+        struct err err = {0};
+        ck_assert_int_eq(
+            request_read(&request, &api_embeddings, bodies[i], strlen(bodies[i]), &limits, &err),
+            STATUS_INVALID_REQUEST);
+        ck_assert_str_eq(err.param, "prompt_name");
+    }
+}
+END_TEST
+
+/* The texts of another API replace the prompts, with the model's prompt before each. */
+START_TEST(texts_are_read_with_the_prompt) {
+    struct embedding_prompt prompts[] = {{"query", "q: "}};
+    const struct span texts[2] = {{"one", 3}, {"second", 6}};
+    struct err err = {0};
+    pooling.n_prompts = 1, pooling.prompt = prompts, pooling.usual_prompt = 1;
+    struct api_request *request = embedding_request("\"input\":\"a\"");
+    ck_assert_int_eq(api_embed_texts(request, &limits, texts, 2, &err), STATUS_OK);
+    ck_assert_int_eq(request->n_prompts, 2);
+    ck_assert_str_eq(request->prompts[0].text, "q: one");
+    ck_assert_str_eq(request->prompts[1].text, "q: second");
+    ck_assert_uint_eq(request->prompts[1].length, 9);
+    api_request_free(request);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("server/embeddings");
     TCase *all = tcase_create("all");
@@ -93,6 +166,9 @@ int main(void) {
     tcase_add_test(all, numbers_that_are_kept_have_the_length_one);
     tcase_add_test(all, tokens_have_their_own_vectors);
     tcase_add_test(all, base64_is_of_little_endian_floats);
+    tcase_add_test(all, a_prompt_precedes_each_text);
+    tcase_add_test(all, a_named_prompt_is_for_texts_and_must_exist);
+    tcase_add_test(all, texts_are_read_with_the_prompt);
     suite_add_tcase(suite, all);
     return suite_main(suite);
 }

@@ -345,6 +345,17 @@ static enum status tokenize_parse(struct api_tokenize **out, const char *body, s
     return api_tokenize_parse(out, body, strlen(body), &request_limits, err);
 }
 
+/* A model without a reasoning format has no markers that the text could hold. */
+START_TEST(a_last_thought_is_kept_without_a_format) {
+    struct api_request *request =
+        request_expect(&api_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+                                  "\"reasoning_budget_message\":\"Enough.\"}");
+    ck_assert_uint_eq(request->last_thought.length, 7);
+    ck_assert_str_eq(request->last_thought.text, "Enough.");
+    api_request_free(request);
+}
+END_TEST
+
 START_TEST(a_template_s_body_has_messages) {
     static const char *const refused[][2] = {
         {"{}", "messages"},
@@ -372,6 +383,7 @@ START_TEST(tokenize_bodies) {
     struct err err = {0};
     ck_assert_int_eq(
         tokenize_parse(&t, "{\"prompt\":\"a\\u0000\",\"return_token_strs\":true}", &err), 0);
+    ck_assert_mem_eq(t->prompt.text, "a", 2);
     ck_assert(t->prompt.length == 2 && t->add_special_tokens && t->return_token_strs &&
               !t->prompt.messages);
     api_tokenize_free(t);
@@ -384,6 +396,7 @@ START_TEST(tokenize_bodies) {
     api_tokenize_free(t);
     ck_assert_int_eq(tokenize_parse(&t, "{\"content\":\"ab\",\"with_pieces\":true}", &err), 0);
     ck_assert(t->prompt.length == 2 && !t->add_special_tokens && t->with_pieces);
+    ck_assert_str_eq(t->prompt.text, "ab");
     api_tokenize_free(t);
     ck_assert_int_eq(tokenize_parse(&t, "{\"content\":\"ab\",\"add_special\":true}", &err), 0);
     ck_assert(t->add_special_tokens && !t->with_pieces);
@@ -441,6 +454,7 @@ int main(void) {
     tcase_add_test(good, seeds_are_exact);
     tcase_add_test(good, texts_keep_every_character);
     tcase_add_test(good, salts_differ);
+    tcase_add_test(good, a_last_thought_is_kept_without_a_format);
     tcase_add_test(good, a_template_s_body_has_messages);
     tcase_add_test(good, tokenize_bodies);
     tcase_add_test(good, detokenize_bodies);

@@ -1,5 +1,6 @@
 /* The bodies that are refused. Each message names the field and the right values. */
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "support/request_reader.h"
@@ -250,6 +251,52 @@ START_TEST(unknown_models_are_not_found) {
 }
 END_TEST
 
+/* Adapters "a0", "a1" and so on, as many as `arg` points to. */
+static bool adapter_at(void *arg, int i, struct api_adapter *out) {
+    if (i >= *(const int *)arg) return false;
+    *out = (struct api_adapter){0};
+    snprintf(out->name, sizeof out->name, "a%d", i);
+    return true;
+}
+
+static bool adapter_find(void *arg, const char *name, struct api_adapter *out) {
+    struct api_adapter adapter;
+    for (int i = 0; adapter_at(arg, i, &adapter); i++) {
+        if (strcmp(adapter.name, name) != 0) continue;
+        if (out) *out = adapter;
+        return true;
+    }
+    return false;
+}
+
+/* At most five adapters are listed. The eighth exists. */
+START_TEST(refusals_of_models_list_adapters) {
+    static const char *const served[] = {"'m'.",
+                                         "'m', 'a0'.",
+                                         "'m', 'a0', 'a1'.",
+                                         "'m', 'a0', 'a1', 'a2'.",
+                                         "'m', 'a0', 'a1', 'a2', 'a3'.",
+                                         "'m', 'a0', 'a1', 'a2', 'a3', 'a4'.",
+                                         "'m', 'a0', 'a1', 'a2', 'a3', 'a4', ... (GET /v1/models "
+                                         "lists all)."};
+    const char *body = "{\"model\":\"a7\",\"prompt\":\"x\"}";
+    int n = 0;
+    const struct api_adapters adapters = {adapter_find, adapter_at, &n};
+    struct api_limits limits = request_limits;
+    struct api_request *request;
+    struct err err;
+    limits.adapters = &adapters;
+    for (n = 0; n < 8; n++) {
+        enum status status =
+            request_read(&request, &api_completions, body, strlen(body), &limits, &err);
+        ck_assert_int_eq(status, STATUS_NOT_FOUND);
+        ck_assert_str_eq(strstr(err.message, "serves ") + 7, served[n < 6 ? n : 6]);
+    }
+    ck_assert(!request_read(&request, &api_completions, body, strlen(body), &limits, &err));
+    api_request_free(request);
+}
+END_TEST
+
 START_TEST(long_prompts_of_ids_exceed_the_context) {
     struct buf body = {0};
     struct api_request *request;
@@ -305,6 +352,7 @@ int main(void) {
     TCase *bad = tcase_create("refused");
     tcase_add_loop_test(bad, each_refusal_names_the_field, 0, sizeof refused / sizeof *refused);
     tcase_add_test(bad, unknown_models_are_not_found);
+    tcase_add_test(bad, refusals_of_models_list_adapters);
     tcase_add_test(bad, long_prompts_of_ids_exceed_the_context);
     tcase_add_test(bad, chat_needs_a_template);
     tcase_add_test(bad, values_above_the_limits_are_refused);
