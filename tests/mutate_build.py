@@ -151,24 +151,28 @@ class Builder:
         command = self.links[program].replace(f" -o {program} ", f" {' '.join(objects)} -o {work}/{program} ")
         return subprocess.run(command, shell=True, cwd=BUILD, capture_output=True).returncode == 0
 
-    def allowed_for(self, suite):
-        """The processor's seconds that a suite may take; 0 if it fails without a mutant."""
+    def allowed_for(self, suite, is_named):
+        """The processor's seconds that a suite may take; 0 if it fails without a mutant, or takes too long for its place."""
         with self.lock:
-            if suite not in self.allowed:
-                program, _, case = f"test_{suite}".partition(":")
-                if not os.path.exists(os.path.join(BUILD, program)):
-                    print(f"note: {program} is not in {BUILD}; it is left out", flush=True)
-                    self.allowed[suite] = 0
-                    return 0
-                before = resource.getrusage(resource.RUSAGE_CHILDREN)
-                done = run(os.path.join(BUILD, program), MAX_CPU_S, {"CK_RUN_CASE": case} if case else {})
-                after = resource.getrusage(resource.RUSAGE_CHILDREN)
-                used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-                fine = done is not None and done.returncode == 0
-                self.allowed[suite] = min(MAX_CPU_S, LEAST_CPU_S + int(BOUND * used)) if fine else 0
-                if not fine:
-                    print(f"note: {program} fails without a mutant or takes too long; it is left out", flush=True)
-            return self.allowed[suite]
+            if (suite, is_named) not in self.allowed:
+                self.allowed[suite, is_named] = self.measure(suite, MAX_CPU_S if is_named else QUICK_S, is_named)
+            return self.allowed[suite, is_named]
+
+    def measure(self, suite, max_cpu_s, is_named):
+        """What allowed_for returns. Callers must hold the lock."""
+        program, _, case = f"test_{suite}".partition(":")
+        if not os.path.exists(os.path.join(BUILD, program)):
+            print(f"note: {program} is not in {BUILD}; it is left out", flush=True)
+            return 0
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = run(os.path.join(BUILD, program), max_cpu_s, {"CK_RUN_CASE": case} if case else {})
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        if done is not None and done.returncode == 0:
+            return min(MAX_CPU_S, LEAST_CPU_S + int(BOUND * used))
+        if done is not None or is_named:
+            print(f"note: {program} fails without a mutant or takes too long; it is left out", flush=True)
+        return 0
 
     def judge(self, mutant, number):
         """("found", suite), ("survived", ""), ("same", "") or ("does not compile", "")."""
@@ -186,8 +190,8 @@ class Builder:
         named, calling = mutate_rooms.suites_of(mutant.path, self.names_of(mutant.path))
         for suite in named + calling:
             program, _, case = f"test_{suite}".partition(":")
-            allowed = self.allowed_for(suite)
-            if not allowed or (suite not in named and allowed > LEAST_CPU_S + BOUND * QUICK_S):
+            allowed = self.allowed_for(suite, suite in named)
+            if not allowed:
                 continue
             if not self.link(program, objects, work):
                 print(f"note: {program} does not link with {mutant.key}; it is left out", flush=True)

@@ -14,7 +14,9 @@ that function, so a key stays when the function moves in its file or other funct
     logic       && and || are exchanged
     term        the right side of && or || is gone
 
-No operator touches an assert, a line of the log, or a call that only frees memory: tests/run.sh asan finds leaks.
+No operator touches an assert, a line of the log, a hint to the kernel or the processor, or a call that only releases memory,
+of the program or of a library: tests/run.sh asan finds leaks. Nor does one touch the 0 of
+`= {0}` or `(struct name){0}`, which clears the whole.
 """
 import re
 
@@ -33,8 +35,9 @@ LEAVES = {"return", "break", "continue", "goto"}
 TYPES = set("const static struct union enum int char bool float double void unsigned signed long short size_t auto extern "
             "volatile register typedef alignas _Alignas __shared__ constexpr using template typename static_assert "
             "_Static_assert".split())
-# Calls that no suite of the release build can miss.
-SILENT = re.compile(r"assert|static_assert|_Static_assert|log_line|free|\w+_free")
+# Calls that no suite of the release build can miss: they check, log, release memory, or only change the speed.
+SILENT = re.compile(r"assert|static_assert|_Static_assert|log_line|free|\w+_free|p_curl_\w+_(free_all|cleanup)|freeaddrinfo|closedir"
+                    r"|yaml_\w+_delete|MHD_destroy_response|(pthread|sem)_(\w+_)?destroy|madvise|_(_builtin|mm)_prefetch")
 WORD, NUMBER = re.compile(r"[A-Za-z_]\w*$"), re.compile(r"\.?\d")
 # Calls whose arguments do not change places: a product of two sizes, and the texts of an error.
 UNORDERED = {"mem_calloc", "err_set"}
@@ -280,12 +283,22 @@ def swap(body, types_of):
                 yield given[a][0], given[b][1], body.text(*given[b]) + between + body.text(*given[a])
 
 
+def clears(body, i):
+    """Is this the 0 of `= {0}` or `(struct name){0}`, and not the only value of an array?"""
+    if body.words[i - 1:i + 2] != ["{", "0", "}"]:
+        return False
+    before = body.words[max(i - 4, 0):i - 1]
+    return before[-1:] in (["="], [")"]) and before[-3:-1] != ["[", "]"]
+
+
 def constant(body, _):
     for i, word in enumerate(body.words):
         if word in ("true", "false"):
             yield i, i, {"true": "false", "false": "true"}[word]
         elif word[0] == "'" and len(word) > 2:
             yield i, i, f"({body.text(i, i)} + 1)"
+        elif clears(body, i):
+            continue
         elif NUMBER.match(word) and not (body.word(i - 1) == "[" and body.word(i + 1) == "]"):  # else `index` does it
             yield i, i, re.sub("1", "0", word) if re.fullmatch("1[uUlL]*", word) else f"({word} + 1)"
 

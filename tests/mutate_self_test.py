@@ -35,7 +35,9 @@ EXPECTED = {
 }
 # Code, and the operators that make nothing of it.
 NOTHING = [
-    ("void f(void) { mem_free(a); buf_free(&b); }", mutate_code.OPERATORS),
+    ("void f(void) { mem_free(a); buf_free(&b); yaml_event_delete(&c); p_curl_easy_cleanup(d); }", mutate_code.OPERATORS),
+    ("void f(void) { pthread_mutex_destroy(&a); sem_destroy(&b); __builtin_prefetch(c + 1); }", mutate_code.OPERATORS),
+    ("int f(void) { struct c one = {0}, two[n] = {0}; return g(one, two, (struct c){0}); }", ["constant"]),
     ("int f(int a, int b) { return a < b ? a : b; }", ["compare"]),
     ("int f(int a) { int b = a; struct c *d = 0; (void)a; return b; }", ["delete"]),
     ("int f(int a) { if (a == 3) return 4; return 5; }", ["negate"]),
@@ -71,6 +73,12 @@ def check_operators():
             assert not mutants(code, operator), f"{operator} makes {mutants(code, operator)}"
 
 
+def check_zeros():
+    """A lone 0 in braces clears a struct, but is a value where an array has no stated size."""
+    made = [new for _, new in mutants("int f(void) { return g((int[]){0}); }\n", "constant").values()]
+    assert made == ["int f(void) { return g((int[]){(0 + 1)}); }"], made
+
+
 def check_keys():
     """Keys stay when lines move and when other functions change; those of a changed function count on."""
     front = "/* a comment: if (x < 1) return; */\nint first(void)\n{\n    return 1;\n}\n"
@@ -104,7 +112,7 @@ def check_samples():
 
 
 def main():
-    for check in (check_operators, check_keys, check_patches, check_samples):
+    for check in (check_operators, check_zeros, check_keys, check_patches, check_samples):
         check()
     print(f"{len(EXPECTED)} operators make the mutants that they should; keys stay")
     return 0
