@@ -128,6 +128,8 @@ START_TEST(start_up_memory) {
     free(copy);
     void *nothing = mem_alloc(0);
     ck_assert_ptr_nonnull(nothing);
+    nothing = mem_try_realloc(nothing, 0); /* a block of 0 bytes exists */
+    ck_assert_ptr_nonnull(nothing);
     free(nothing);
 }
 END_TEST

@@ -66,12 +66,30 @@ START_TEST(a_text_is_cut_between_characters) {
 }
 END_TEST
 
+/* C0, DEL, C1 and invalid bytes are not printable. All other characters are. */
+START_TEST(controls_and_invalid_bytes_are_not_printable) {
+    for (uint32_t point = 0; point < 0x800; point++) {
+        char bytes[4];
+        size_t n = utf8_write(point, bytes);
+        bool is_control = point < 0x20 || (point >= 0x7F && point < 0xA0);
+        ck_assert_msg(printable_prefix(bytes, n) == (is_control ? 0 : n), "U+%04X", point);
+    }
+    ck_assert_uint_eq(printable_prefix("a\n", 2), 1);
+    ck_assert_uint_eq(printable_prefix("\xC3\xA9z", 3), 2);
+    ck_assert_uint_eq(printable_prefix("\xC3\xA9", 1), 0);
+    ck_assert(is_printable("", 0) && is_printable("a\xC3\xA9 \xE2\x82\xAC", 7));
+    ck_assert(!is_printable("ab\x07", 3) && is_printable("ab\x07", 2));
+    ck_assert(!is_printable("\x80", 1) && !is_printable("ab\xE2\x82", 4));
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("config_utf8");
     TCase *core = tcase_create("core");
     tcase_add_test(core, every_code_point_is_read_as_written);
     tcase_add_test(core, invalid_characters_have_length_0);
     tcase_add_test(core, a_text_is_cut_between_characters);
+    tcase_add_test(core, controls_and_invalid_bytes_are_not_printable);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }
