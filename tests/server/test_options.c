@@ -226,6 +226,28 @@ START_TEST(edges_of_ranges) {
 }
 END_TEST
 
+START_TEST(options_that_exclude_one_another) {
+    static const char *const lines[][2] = {
+        {"serve m --unload-when-idle 1 --exit-when-idle 1", "1 never happens with"},
+        {"serve m --unload-when-idle 3 --exit-when-idle 2", "3 never happens with"},
+        {"serve m --unload-when-idle 1 --exit-when-idle 2", NULL},
+        {"serve m --unload-when-idle 2", NULL},
+        {"serve m --exit-when-idle 2", NULL},
+        {"serve m --record r --state-dir s", "--record does not work with --state-dir"},
+        {"serve m --record r", NULL},
+        {"serve m --state-dir s", NULL},
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        if (lines[i][1]) {
+            expect_refused(lines[i][0], lines[i][1]);
+        } else {
+            accepted(lines[i][0]);
+            options_free(&options);
+        }
+    }
+}
+END_TEST
+
 START_TEST(unknown_flags_get_a_neighbour) {
     expect_refused("serve m --prot 80", "serve: unknown flag --prot; did you mean --port?");
     expect_refused("serve m --max-num-seq=3", "did you mean --max-num-seqs?");
@@ -547,6 +569,7 @@ int main(int argc, char **argv) {
     tcase_add_test(cases, sizes);
     tcase_add_test(cases, values_out_of_range);
     tcase_add_test(cases, edges_of_ranges);
+    tcase_add_test(cases, options_that_exclude_one_another);
     tcase_add_test(cases, unknown_flags_get_a_neighbour);
     tcase_add_test(cases, arguments);
     tcase_add_test(cases, environment_is_read);

@@ -23,6 +23,10 @@ START_TEST(speculation_is_an_object_or_a_word) {
                      STATUS_OK);
     ck_assert(s.method == SPECULATION_LOOKUP && s.max_tokens == 4);
     ck_assert(s.lookup_min == 1 && s.lookup_max == 3);
+    ck_assert_int_eq(
+        read_text("{\"method\":\"ngram\",\"prompt_lookup_min\":3,\"prompt_lookup_max\":3}", &s),
+        STATUS_OK);
+    ck_assert(s.lookup_min == 3 && s.lookup_max == 3);
     ck_assert_int_eq(read_text("{\"model\":\"[ngram]\"}", &s), STATUS_OK);
     ck_assert_int_eq(s.method, SPECULATION_LOOKUP);
     ck_assert_int_eq(read_text("suffix", &s), STATUS_OK);
