@@ -390,6 +390,7 @@ START_TEST(tokenize_bodies) {
     ck_assert_int_eq(
         tokenize_parse(&t, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", &err), 0);
     ck_assert(t->prompt.messages && !t->add_special_tokens && t->prompt.add_generation_prompt);
+    ck_assert_ptr_null(t->prompt.tools);
     api_tokenize_free(t);
     ck_assert_int_eq(tokenize_parse(&t, "{\"prompt\":\"\",\"add_special_tokens\":false}", &err), 0);
     ck_assert(t->prompt.length == 0 && !t->add_special_tokens);
@@ -409,6 +410,24 @@ START_TEST(tokenize_bodies) {
                      STATUS_NOT_FOUND);
     const char *both = "{\"prompt\":\"a\",\"messages\":[{\"role\":\"u\"}]}";
     ck_assert_int_eq(tokenize_parse(&t, both, &err), STATUS_INVALID_REQUEST);
+}
+END_TEST
+
+/* A template is shown the tools of a body, but no empty list of them. */
+START_TEST(tokenize_bodies_with_tools) {
+#define WITH_TOOLS(tools)                                                                          \
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":" tools "}"
+    struct api_tokenize *t;
+    struct err err = {0};
+    const char *body = WITH_TOOLS("[{\"type\":\"function\",\"function\":{\"name\":\"ask\"}}]");
+    ck_assert_int_eq(tokenize_parse(&t, body, &err), STATUS_OK);
+    ck_assert(t->prompt.tools && t->prompt.tools->n_children == 1);
+    api_tokenize_free(t);
+    ck_assert_int_eq(tokenize_parse(&t, WITH_TOOLS("[]"), &err), STATUS_OK);
+    ck_assert_ptr_null(t->prompt.tools);
+    api_tokenize_free(t);
+    ck_assert_int_eq(tokenize_parse(&t, WITH_TOOLS("[3]"), &err), STATUS_INVALID_REQUEST);
+    ck_assert_str_eq(err.param, "tools[0]");
 }
 END_TEST
 
@@ -457,6 +476,7 @@ int main(void) {
     tcase_add_test(good, a_last_thought_is_kept_without_a_format);
     tcase_add_test(good, a_template_s_body_has_messages);
     tcase_add_test(good, tokenize_bodies);
+    tcase_add_test(good, tokenize_bodies_with_tools);
     tcase_add_test(good, detokenize_bodies);
     suite_add_tcase(suite, good);
     return suite_main(suite);

@@ -184,6 +184,27 @@ START_TEST(completion_logprobs) {
 }
 END_TEST
 
+START_TEST(prompt_logprobs) {
+    struct api_logprob three[3] = {logprob_of(0, 0, 0), logprob_of(1, -1, 0), logprob_of(0, -2, 0)};
+    struct api_choice choice = {.text = "", .stop_id = -1};
+    struct api_request request = request_of(&api_chat);
+    request.prompt_logprobs = 2;
+    three[0].has_logprob = false;
+    three[1].sampled.rank = 1, three[1].sampled.n_top = 3;
+    for (int i = 0; i < 3; i++) three[1].sampled.top[i] = (struct token_logprob){1 - i, -1 - i};
+    three[2].sampled.rank = 7;
+    choice.prompt_logprobs = three, choice.n_prompt_logprobs = 3;
+    respond(&request, "m", &choice, 1, &usage);
+#define RANKED(logprob, rank, text)                                                                \
+    "{\"logprob\":" logprob ",\"rank\":" rank ",\"decoded_token\":\"" text "\"}"
+    ck_assert_str_eq(
+        strstr(out.data, ",\"prompt_logprobs\":"),
+        ",\"prompt_logprobs\":[null,{\"1\":" RANKED("-1", "1", " there") ",\"0\":" RANKED(
+            "-2", "2", "Hi") "},{\"0\":" RANKED("-2", "7", "Hi") "}]}");
+    buf_clear(&out);
+}
+END_TEST
+
 START_TEST(logprobs_keep_their_bits) {
     uint32_t state = 1;
     for (int i = 0; i < 20000; i++) {
@@ -484,6 +505,7 @@ START_TEST(an_object_is_written_on_one_line) {
         const char *text, *written;
     } cases[] = {{"{\"a\":\n1,\r\n\"b\": 2\n}", "{\"a\": 1,  \"b\": 2 }"},
                  {"\n{}", " {}"},
+                 {"{}\n", "{} "},
                  {"{\"a\":", "{}"},
                  {"[1]", "{}"},
                  {"", "{}"}};
@@ -503,14 +525,16 @@ END_TEST
 /* A value that is read and written is the same, without white space. */
 START_TEST(values_are_written_as_they_were) {
     static const char text[] =
-        " { \"b\" : [ 1, -2.5, 1e300, 0.1, 9.95, 0.30000000000000004, 9007199254740993 ],"
+        " { \"b\" : [ 1, -2.5, 1e300, 0.1, 9.95, 0.30000000000000004, 9007199254740993, "
+        "-98765432109876543210 ],"
         "\"a\":{},\"a\":null,\"\\u00e9\":\"x\\n\\u0000\",\"t\":[true,[false],[]] } ";
     struct err err;
     struct json *tree;
     ck_assert_int_eq(json_parse(&tree, "It", text, sizeof text - 1, &err), STATUS_OK);
     json_write_value(&out, tree);
     json_free(tree);
-    check_out("{\"b\":[1,-2.5,1e+300,0.1,9.95,0.30000000000000004,9007199254740993],"
+    check_out("{\"b\":[1,-2.5,1e+300,0.1,9.95,0.30000000000000004,9007199254740993,"
+              "-98765432109876543210],"
               "\"a\":{},\"a\":null,\"\xC3\xA9\":\"x\\n\\u0000\",\"t\":[true,[false],[]]}");
 }
 END_TEST
@@ -543,6 +567,7 @@ int main(void) {
     tcase_add_test(core, chat_answer_with_ids);
     tcase_add_test(core, chat_logprobs);
     tcase_add_test(core, completion_logprobs);
+    tcase_add_test(core, prompt_logprobs);
     tcase_add_test(core, logprobs_keep_their_bits);
     tcase_add_test(core, chat_stream);
     tcase_add_test(core, completion_stream);
