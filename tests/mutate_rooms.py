@@ -123,12 +123,16 @@ SUITES = {
     "server/message/": ["server_message", "server_message_states", "server_tool_grammar", "server_tool_choices",
                         "server_tool_schemas", "server_tool_round_trips",
                         "server_choice_message"],
-    "server/options/": ["server_options", "server_options_speculation", "server_options_settled", "server_options_help"],
+    "server/options/": ["server_options", "server_options_speculation", "server_options_settled", "server_options_help",
+                        "server_scheduler_settings"],
     "server/openai/": [*REQUEST, "server_response", "server_batch", "server_prompt", "server_request_tools",
                        "server_request_forbidden"],
     "server/apis/batch_lines.c": ["server_batch"],
     "server/openai/classify.c": ["server_classify"],
     "server/openai/embeddings.c": ["server_embeddings"],
+    "server/openai/chat.c": ["server_response_message"],
+    "server/openai/render.c": ["server_render_search"],
+    "server/openai/request_structured.c": ["server_request_structured"],
     "server/openai/response.c": ["server_response", "server_request"],
 }
 
