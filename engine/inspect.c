@@ -178,7 +178,9 @@ static enum status print_positions(FILE *out, const struct model_config *info,
                 info->rope.D_rope, stretched[info->rope.stretch.kind]);
         status = print_own_factors(out, info, weights, err);
     } else {
-        fputs("  learned positions", out);
+        bool is_learned = config_has(info, ROLE_POSITION_EMBEDDING);
+        const char *other = info->has_slopes ? "  slopes of heads for positions" : "  no positions";
+        fputs(is_learned ? "  learned positions" : other, out);
     }
     fprintf(out, "; norm epsilon %g\n", (double)info->norm_epsilon);
     return status;
@@ -213,11 +215,13 @@ static void print_model(FILE *out, const struct model_config *info) {
                 config_recurrent_layers(info), info->taps, info->state.Hv, info->state.dv,
                 info->state.Hk, info->state.dk);
     else if (info->C > 0 && info->state.kind == STATE_DELTA)
-        fprintf(out,
-                "  %d layers are gated delta rules after convolutions over %d tokens, without keys "
-                "and values: %d value heads of %d over %d key heads of %d\n",
-                config_recurrent_layers(info), info->taps, info->state.Hv, info->state.dv,
-                info->state.Hk, info->state.dk);
+        fprintf(
+            out,
+            "  %d layers are gated delta rules%s after convolutions over %d tokens, without keys "
+            "and values: %d value heads of %d over %d key heads of %d\n",
+            config_recurrent_layers(info),
+            info->state.by_channel ? " with a decay per channel" : "", info->taps, info->state.Hv,
+            info->state.dv, info->state.Hk, info->state.dk);
     else if (info->C > 0)
         fprintf(out, "  %d layers are short convolutions over %d tokens, without keys and values\n",
                 config_recurrent_layers(info), info->taps);

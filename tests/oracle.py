@@ -56,6 +56,8 @@ UNCONVERTED = {
     "gemma4_unified": "its converter cuts the embedding to the tokenizer's tokens, and ours has fewer",
     "hunyuan": "its converter wants the published context",
     "smollm3": "in its files each fourth layer is without positions",
+    "kimi_linear": "its converter wants the keys of published folders",
+    "kimi_linear_wide": "its files have as many heads in all layers",
     **dict.fromkeys(["qwen3_5", "qwen3_5_moe", "qwen3_next"], "its files cannot say which layers are recurrent if not three of four"),
 }
 # For make_families.py, whose models are those that GGUF files can represent.
@@ -71,7 +73,7 @@ UNCONVERTED_FAMILIES = {
     "gemma4_large": UNCONVERTED["gemma4_large"],
     "gemma4_moe": UNCONVERTED["gemma4_moe"],
     "phi3_short": "it is phi3_long for another context",
-    **{name: UNCONVERTED[name] for name in ("qwen3_5", "qwen3_next")},
+    **{name: UNCONVERTED[name] for name in ("qwen3_5", "qwen3_next", "kimi_linear")},
 }
 
 

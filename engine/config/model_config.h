@@ -102,6 +102,8 @@ enum state_kind {
 struct state_config {
     enum state_kind kind;
     bool tiles; /* value heads of the file are tiled over the key heads, not grouped by them */
+    /* a delta rule with a decay per channel (Kimi Delta Attention); Hk is Hv, and dk is dv */
+    bool by_channel;
     /* key heads and value heads; of a state space, groups and heads */
     int Hk, Hv;
     int dk, dv;           /* their sizes */
@@ -329,6 +331,14 @@ static inline int config_latent_width(const struct model_config *config) {
     return config->H * (q > config->latent.rank ? q : config->latent.rank);
 }
 
+/* The numbers of a row that a recurrent layer keeps in the buffer of values: b and dt, or with a
+ * decay per channel also their first products and those of z. */
+static inline int config_gates_width(const struct model_config *config) {
+    const struct state_config *state = &config->state;
+    if (config->C == 0 || !state->by_channel) return config_recurrent_width(config);
+    return 2 * state->dk + state->Hv * (state->dk + 1);
+}
+
 /* The maximum over all layers: width of a row's queries and attention's output, of its keys, and of
  * the MLP. The channels of recurrent layers use the buffer of queries, their gates that of keys, as
  * do the latent vectors of queries. */
@@ -336,7 +346,7 @@ struct config_widths {
     int q, kv, F;
 };
 static inline struct config_widths config_widest(const struct model_config *config) {
-    struct config_widths most = {config->C, config_recurrent_width(config), config->F};
+    struct config_widths most = {config->C, config_gates_width(config), config->F};
     for (int i = 0; i < config->L; i++) {
         struct kv_heads heads = config_heads(config, i);
         int q = config->H * heads.D, kv = heads.G * heads.D, F = config_width(config, i);

@@ -84,7 +84,7 @@ static enum status read_conv(struct model_config *config, struct gguf_reader *r,
     bool is_list = gguf_find(r->gguf, r->key) && gguf_find(r->gguf, r->key)->type == GGUF_ARRAY;
     gguf_mark_parts(config, is_list, F, G);
     if (config->G == 0) config->G = config->H; /* no layer has attention: refused later */
-    if (config->state.kind == STATE_SPACE) return STATUS_OK;
+    if (config->state.kind != STATE_CONV) return STATUS_OK; /* read later */
     int64_t taps = 0;
     enum status status =
         gguf_int(r->gguf, key_of(r, "shortconv.l_cache"), 2, MAX_TAPS, &taps, r->err);
@@ -120,12 +120,12 @@ static enum status read_shape(struct model_config *config, struct gguf_reader *r
         status = read_of_layers(r, width, config->L, !config->has_single_parts, MAX_WIDTH,
                                 &config->F, F);
     config->G = config->H;
+    const bool lists_states =
+        config->taps > 0 && (config->state.kind != STATE_DELTA || config->state.by_channel);
     if (!status && gguf_find(r->gguf, key_of(r, "attention.head_count_kv")))
-        status = read_of_layers(r, "attention.head_count_kv", config->L,
-                                config->taps == 0 || config->state.kind == STATE_DELTA, MAX_HEADS,
+        status = read_of_layers(r, "attention.head_count_kv", config->L, !lists_states, MAX_HEADS,
                                 &config->G, G);
-    if (!status && config->taps > 0 && config->state.kind != STATE_DELTA)
-        status = read_conv(config, r, F, G);
+    if (!status && lists_states) status = read_conv(config, r, F, G);
     for (int i = 0; i < config->L && !status; i++)
         config->layer[i].F = F[i], config->layer[i].heads.G = G[i];
     return status;

@@ -1,5 +1,6 @@
 /* Reads the keys of a GGUF file that only some families have. Encoders: token types, windows to
- * both sides, and that attention is not causal. Qwen3-Next and Qwen3.5: gated delta rules.
+ * both sides, and that attention is not causal. Qwen3-Next and Qwen3.5: gated delta rules. Kimi
+ * Linear: those with a decay per channel.
  * Granite 4: state spaces (Mamba 2). DeepSeek V2 and later: latent attention, and how experts are
  * chosen. */
 #include <assert.h>
@@ -104,10 +105,28 @@ enum status gguf_state_shape(struct model_config *config, const struct gguf *ggu
     return status ? status : read_value_heads(s, config, gguf, err);
 }
 
+/* Reads the shape of delta rules with a decay per channel, which have the heads of attention. */
+static enum status read_channels(struct model_config *config, const struct gguf *gguf,
+                                 struct err *err) {
+    struct state_config *s = &config->state;
+    char key[96];
+    int64_t taps = 0, size = 0;
+    state_key(key, config, "ssm.conv_kernel");
+    enum status status = gguf_int(gguf, key, 2, MAX_TAPS, &taps, err);
+    state_key(key, config, "kda.head_dim");
+    if (!status) status = gguf_int(gguf, key, 1, MAX_WIDTH, &size, err);
+    assert(s->by_channel && config->H > 0);
+    config->taps = (int)taps;
+    s->Hk = s->Hv = config->H;
+    s->dk = s->dv = (int)size;
+    return status;
+}
+
 enum status gguf_delta_read(struct model_config *config, const struct gguf *gguf, struct err *err) {
     char key[96];
     int64_t value = 0;
     if (config->state.kind != STATE_DELTA) return STATUS_OK;
+    if (config->state.by_channel) return read_channels(config, gguf, err);
     enum status status = gguf_state_shape(config, gguf, err);
     state_key(key, config, "nextn_predict_layers");
     if (!status) status = gguf_int_or(gguf, key, 0, config->L - 1, 0, &value, err);
@@ -184,7 +203,9 @@ enum status gguf_latent_read(struct model_config *config, const struct gguf *ggu
     if (!status) status = read_size(gguf, config, "attention.q_lora_rank", 0, &l->q_rank, err);
     if (!status) status = read_size(gguf, config, "rope.dimension_count", -1, &l->D_rope, err);
     if (!status) status = read_size(gguf, config, "attention.key_length", -1, &key, err);
-    if (!status) status = read_size(gguf, config, "attention.value_length", -1, &value, err);
+    /* files of Kimi Linear need not state it */
+    const int usual = config->state.by_channel ? 0 : -1;
+    if (!status) status = read_size(gguf, config, "attention.value_length", usual, &value, err);
     /* the keys above are the sizes of the cache's rows in newer files */
     if (!status) status = read_size(gguf, config, "attention.key_length_mla", key, &key, err);
     if (!status)

@@ -107,7 +107,8 @@ static enum status read_shape(struct model_config *c, const struct hf_config *hf
         {"hidden_size|n_embd", 1, MAX_WIDTH, &c->K},
         {"num_hidden_layers|n_layer", 1, MAX_LAYERS, &c->L},
         {"num_attention_heads|n_head", 1, MAX_HEADS, &c->H},
-        {"max_position_embeddings|n_positions", 1, MAX_CONTEXT, &c->context_length},
+        {"max_position_embeddings|n_positions|model_max_length", 1, MAX_CONTEXT,
+         &c->context_length},
     };
     if (c->has_single_parts) c->L = json_count(key_value(root, KINDS)); /* if it is not stated */
     const char *F_key = hf->width_key ? hf->width_key : "intermediate_size|n_inner|ffn_dim";

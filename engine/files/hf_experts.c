@@ -72,7 +72,7 @@ static enum status read_dense_layers(struct model_config *c, const struct json *
 static enum status check_method(const struct model_config *c, const struct json *root,
                                 bool *has_groups, struct err *err) {
     const bool by_sigmoid = c->experts.by_sigmoid;
-    const struct json *score = key_value(root, "scoring_func"), *method;
+    const struct json *score = key_value(root, "scoring_func|moe_router_activation_func"), *method;
     const char *wanted = by_sigmoid ? "sigmoid" : "softmax";
     char text[64];
     method = key_value(root, "topk_method");
@@ -104,11 +104,13 @@ static enum status read_groups(struct model_config *c, const struct json *root, 
     if (!status)
         status = key_int_or(root, "num_nextn_predict_layers|num_mtp_layers", 0, MAX_LAYERS, 0,
                             &c->n_unread_layers, err);
-    if (!status) status = key_int_or(root, "n_group", 1, e->E, 1, &e->n_groups, err);
+    if (!status)
+        status = key_int_or(root, "n_group|num_expert_group", 1, e->E, 1, &e->n_groups, err);
     if (!status)
         status =
             key_int_or(root, "topk_group", 1, e->n_groups, e->n_groups, &e->n_used_groups, err);
-    if (!status) status = key_int_or(root, "n_shared_experts", 1, 64, 1, &shared, err);
+    if (!status)
+        status = key_int_or(root, "n_shared_experts|num_shared_experts", 1, 64, 1, &shared, err);
     if (!status) status = key_number_or(root, "routed_scaling_factor", 1e-6, 1e6, 1, &scale, err);
     if (!has_groups) e->n_groups = e->n_used_groups = 1;
     e->F_shared = shared * e->F;
@@ -141,7 +143,7 @@ enum status hf_experts_read(struct model_config *c, const struct json *root, str
         status = key_int(root, "num_local_experts|num_experts|n_routed_experts|moe_num_experts", 1,
                          MAX_EXPERTS, &e->E, err);
     if (!status)
-        status = key_int(root, "num_experts_per_tok|top_k_experts|moe_k", 1,
+        status = key_int(root, "num_experts_per_tok|top_k_experts|moe_k|num_experts_per_token", 1,
                          e->E < MAX_USED_EXPERTS ? e->E : MAX_USED_EXPERTS, &e->n_used, err);
     if (!status) status = key_int_or(root, "moe_intermediate_size", 1, MAX_WIDTH, c->F, &e->F, err);
     if (!status)
@@ -150,5 +152,5 @@ enum status hf_experts_read(struct model_config *c, const struct json *root, str
     const bool has_groups = e->by_sigmoid || c->latent.is_used;
     if (!status) status = has_groups ? read_groups(c, root, err) : read_ernie(e, root, err);
     if (status) return status;
-    return key_bool_or(root, "norm_topk_prob", e->normalises, &e->normalises, err);
+    return key_bool_or(root, "norm_topk_prob|moe_renormalize", e->normalises, &e->normalises, err);
 }

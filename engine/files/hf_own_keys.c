@@ -1,7 +1,7 @@
 /* Reads the keys of config.json that only one family has. Falcon: heads, branches and norms; its
  * first models (7B) have one key head, later ones (11B, 40B) the "new decoder architecture". LFM2:
- * short convolutions and the width of MLPs. Qwen3-Next and Qwen3.5: gated delta rules. Granite 4:
- * state spaces (Mamba 2). DeepSeek: latent attention. */
+ * short convolutions and the width of MLPs. Qwen3-Next and Qwen3.5: gated delta rules. Kimi Linear:
+ * those with a decay per channel. Granite 4: state spaces (Mamba 2). DeepSeek: latent attention. */
 #include <math.h>
 #include <string.h>
 
@@ -130,6 +130,81 @@ static enum status read_delta(struct model_config *c, const struct json *root, s
         return err_set(err, STATUS_BAD_FILE, "attn_output_gate",
                        "key attn_output_gate: only true is supported");
     return status ? status : read_interval(c, root, err);
+}
+
+/* Marks the layers that a list numbers, from 1 on. Each layer may be marked once. */
+static enum status mark_layers(struct model_config *c, const struct json *own, const char *key,
+                               bool is_recurrent, bool seen[MAX_LAYERS], struct err *err) {
+    const struct json *list = key_value(own, key);
+    bool fits = json_is(list, JSON_ARRAY);
+    json_each(layer, fits ? list : NULL) {
+        fits = fits && json_is(layer, JSON_NUMBER) && layer->is_integer && layer->integer >= 1 &&
+               layer->integer <= c->L && !seen[layer->integer - 1];
+        if (!fits) break;
+        c->layer[layer->integer - 1].is_recurrent = is_recurrent;
+        seen[layer->integer - 1] = true;
+    }
+    if (fits) return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, "linear_attn_config",
+                   "key linear_attn_config: %s: expected an array of layers, each in 1..%d and in "
+                   "one list",
+                   key, c->L);
+}
+
+/* Finds the recurrent layers of Kimi Linear: layer_types, two lists, or all but every fourth from
+ * the fifth on. */
+static enum status read_channel_layers(struct model_config *c, const struct json *root,
+                                       const struct json *own, struct err *err) {
+    bool seen[MAX_LAYERS] = {false}, all = true;
+    if (key_value(root, "layer_types")) return STATUS_OK;
+    for (int i = 0; i < c->L; i++) c->layer[i].is_recurrent = i == 0 || i % 4 != 0;
+    if (!key_value(own, "full_attn_layers|kda_layers")) return STATUS_OK;
+    enum status status = mark_layers(c, own, "full_attn_layers", false, seen, err);
+    if (!status) status = mark_layers(c, own, "kda_layers", true, seen, err);
+    for (int i = 0; i < c->L; i++) all = all && seen[i];
+    if (status || all) return status;
+    return err_set(err, STATUS_BAD_FILE, "linear_attn_config",
+                   "key linear_attn_config: full_attn_layers and kda_layers must have all %d "
+                   "layers",
+                   c->L);
+}
+
+/* Refuses the variants of later models. */
+static enum status refuse_variants(const struct json *root, const struct json *own,
+                                   struct err *err) {
+    bool lacks_rope, has_full_rank;
+    enum status status = key_bool_or(root, "mla_use_nope", true, &lacks_rope, err);
+    if (!status) status = key_bool_or(own, "use_full_rank_gate", false, &has_full_rank, err);
+    if (status) return status;
+    if (!lacks_rope)
+        return err_set(err, STATUS_BAD_FILE, "mla_use_nope",
+                       "key mla_use_nope: only true is supported: attention without rotation");
+    if (!has_full_rank && !key_value(own, "gate_lower_bound")) return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, "linear_attn_config",
+                   "key linear_attn_config: use_full_rank_gate and gate_lower_bound are not "
+                   "supported; only gates of two products without a bound are");
+}
+
+/* Delta rules with a decay per channel: Kimi Linear. transformers writes the numbers of
+ * linear_attn_config as keys of their own. */
+static enum status read_channels(struct model_config *c, const struct json *root, struct err *err) {
+    struct state_config *d = &c->state;
+    const struct json *own = key_value(root, "linear_attn_config");
+    const struct {
+        const char *key, *of_root;
+        int min, max, usual, *out;
+    } keys[] = {
+        {"short_conv_kernel_size", "linear_conv_kernel_dim", 2, MAX_TAPS, c->taps, &c->taps},
+        {"num_heads", "linear_num_heads", 1, MAX_HEADS, 32, &d->Hv},
+        {"head_dim", "linear_head_dim", 1, MAX_WIDTH, 128, &d->dv}};
+    enum status status = refuse_variants(root, own, err);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++) {
+        const bool is_own = key_value(own, keys[i].key);
+        status = key_int_or(is_own ? own : root, is_own ? keys[i].key : keys[i].of_root,
+                            keys[i].min, keys[i].max, keys[i].usual, keys[i].out, err);
+    }
+    d->Hk = d->Hv, d->dk = d->dv;
+    return status ? status : read_channel_layers(c, root, own, err);
 }
 
 /* ---- state spaces --------------------------------------------------------------------------- */
@@ -301,6 +376,7 @@ enum status hf_space_read(struct model_config *c, const struct json *root, struc
 
 enum status hf_recurrent_read(struct model_config *config, struct hf_config *hf, struct err *err) {
     if (config->state.kind == STATE_SPACE) return hf_space_read(config, hf->text, err);
+    if (config->state.by_channel) return read_channels(config, hf->text, err);
     return config->state.kind == STATE_DELTA ? read_delta(config, hf->text, err)
                                              : read_conv(config, hf, err);
 }

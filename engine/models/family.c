@@ -29,7 +29,8 @@ static const struct model_family *const families[] = {
     &model_apertus, &model_bert, &model_roberta, &model_gemma_embedding, &model_nomic,
     &model_modern, &model_jina, &model_lfm2, &model_lfm2_moe, &model_qwen35, &model_qwen35moe,
     &model_qwen3next, &model_deepseek2, &model_deepseek_v2, &model_deepseek_v3,
-    &model_glm4_moe_lite, &model_bamba, &model_mamba2, &model_nemotron_h, &model_falcon_h1,
+    &model_glm4_moe_lite, &model_kimi_linear, &model_bamba, &model_mamba2, &model_nemotron_h,
+    &model_falcon_h1,
 };
 /* clang-format on */
 enum { N_FAMILIES = sizeof families / sizeof *families };
@@ -165,6 +166,7 @@ static void begin(struct model_config *config, const struct model_file *file,
     config->mixes_both = family->mixes_both, config->lacks_attention = family->lacks_attention;
     config->has_single_parts = family->has_single_parts;
     config->state.tiles = family->tiles_heads && in_gguf;
+    config->state.by_channel = family->by_channel;
     begin_encoder(config, family);
     if (!in_gguf) config->roles |= family->folder.roles;
     if (!in_gguf) begin_folder(config, &family->folder);
@@ -197,11 +199,12 @@ static enum role role_of(const struct model_config *config, role_set known, cons
     for (enum role role = 0; role < N_ROLES; role++) {
         if (!(known & ROLE_BIT(role))) continue;
         if (role_is_of_layer(role) != of_layer) continue;
-        if (strcmp(config_role_gguf(config, role), name + prefix) != 0) continue;
+        const bool is_part = layers_has_part(config, role, layer, name);
+        if (!is_part && strcmp(config_role_gguf(config, role), name + prefix) != 0) continue;
         config_role_name(whole, config, role, layer);
         bool is_layer = !of_layer || (layer >= 0 && layer < config->L);
         bool fits = is_layer && config_may_have_in(config, role, layer);
-        return fits && strcmp(whole, name) == 0 ? role : N_ROLES;
+        return fits && (is_part || strcmp(whole, name) == 0) ? role : N_ROLES;
     }
     return N_ROLES;
 }
@@ -483,7 +486,8 @@ const struct model_family *model_family_called(const char *name) {
 
 struct gguf_form model_gguf_form(const struct model_config *config) {
     const struct model_family *family = model_family_called(config->architecture);
-    if (family->only_folders && !family->written_as) return (struct gguf_form){0};
+    const bool is_written = !family->only_folders || family->written_as;
+    if (!is_written || family->has_latents) return (struct gguf_form){0};
     if (family->written_as) family = model_family_called(family->written_as);
     bool pairs = family->positions == POSITIONS_ROPE_ADJACENT && config->rope.layout == ROPE_HALVES;
     bool lists = family->windows == WINDOWS_LISTED;

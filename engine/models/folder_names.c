@@ -48,11 +48,11 @@ static void complain(struct complaint *about, const char *name, const char *more
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-/* Returns the first name of a role. */
-static const char *folder_name(const struct model_family *family, enum role role) {
+/* Returns a name of a role, its first one for n 0. */
+static const char *folder_name(const struct model_family *family, enum role role, int n) {
     const struct role_alias *alias = family->folder.alias;
     for (; alias && alias->name; alias++)
-        if (alias->role == role) return alias->name;
+        if (alias->role == role && n-- == 0) return alias->name;
     return role_info(role)->folder;
 }
 
@@ -72,15 +72,17 @@ static bool is_wanted(const char *wanted, const char *name, int n_pieces, int *p
     return true;
 }
 
-/* Is `rest`, a name after the prefixes and the number of a layer, one of a role? */
+/* Is `rest`, a name after the prefixes and the layer, of a role? Parts of taps have names each. */
 static bool is_of_role(const struct matching *m, enum role role, const char *rest, int *piece) {
     const struct role_alias *alias = m->family->folder.alias;
     const char *usual = role_info(role)->folder;
     int pieces = role_pieces(m->config, role);
-    for (; alias && alias->name; alias++) {
+    const bool is_part = pieces > 0 && role_info(role)->of_taps;
+    for (int n = 0; alias && alias->name; alias++) {
         if (alias->role != role) continue;
         usual = NULL;
-        if (is_wanted(alias->name, rest, pieces, piece)) return true;
+        if (is_wanted(alias->name, rest, pieces, piece)) return *piece = is_part ? n : *piece, true;
+        n++;
     }
     return usual && is_wanted(usual, rest, pieces, piece);
 }
@@ -228,6 +230,21 @@ static enum role role_of_tied_head(const struct matching *m) {
     return ROLE_OUTPUT;
 }
 
+/* Counts a tensor without a role, or complains about it. Heads are read with the classifier. */
+static void note_unknown(struct matching *m, const struct weight *weight) {
+    if (m->config->lacks_text && is_head_tensor(without_wrapper(weight->name), false)) return;
+    if (m->has_other_parts && is_of_other_part(weight->name))
+        m->n_other_parts++;
+    else if (is_unused(m->family, weight->name))
+        m->n_unused++;
+    else if (is_of_predictor(weight->name))
+        m->n_predictors++;
+    else if (is_zero_bias(weight))
+        m->n_zero_biases++;
+    else
+        complain(&m->unknown, weight->name, "");
+}
+
 /* Gives each tensor its name, and records the roles that exist. */
 static void match_tensors(struct matching *m, bool is_tied) {
     enum role head = is_tied ? role_of_tied_head(m) : ROLE_OUTPUT;
@@ -240,27 +257,8 @@ static void match_tensors(struct matching *m, bool is_tied) {
             m->n_unread++;
             continue;
         }
-        if (role == N_ROLES && m->has_other_parts && is_of_other_part(weight->name)) {
-            m->n_other_parts++;
-            continue;
-        }
-        if (role == N_ROLES && m->config->lacks_text &&
-            is_head_tensor(without_wrapper(weight->name), false))
-            continue; /* read with the classifier */
-        if (role == N_ROLES && is_unused(m->family, weight->name)) {
-            m->n_unused++;
-            continue;
-        }
-        if (role == N_ROLES && is_of_predictor(weight->name)) {
-            m->n_predictors++;
-            continue;
-        }
-        if (role == N_ROLES && is_zero_bias(weight)) {
-            m->n_zero_biases++;
-            continue;
-        }
         if (role == N_ROLES) {
-            complain(&m->unknown, weight->name, "");
+            note_unknown(m, weight);
             continue;
         }
         if (role == ROLE_OUTPUT) role = head;
@@ -314,12 +312,14 @@ static void check_shape(struct matching *m, struct weight *weight, enum role rol
     dim[1] += unused;
     int n_dims = (info->K ? 2 : 1) + is_whole;
     if (info->of_taps) {
-        n_dims = 2, dim[0] = m->config->taps, dim[1] = m->config->C;
+        n_dims = 2, dim[0] = m->config->taps, dim[1] = m->config->C / (E > 0 ? E : 1);
         if (weight->n_dims == 3 && weight->dim[1] == 1) /* as torch stores it */
             weight->n_dims = 2, weight->dim[1] = weight->dim[2], weight->dim[2] = 1;
         if (weight->packed) complain(&m->shapes, weight->name, " (packed taps)");
     }
     if (n_dims == 1 && weight->n_dims == 2 && weight->dim[1] == 1) weight->n_dims = 1;
+    if (role == ROLE_STATE_DECAY && weight->n_elements == N) /* also [1, 1, N, 1] */
+        weight->n_dims = 1, weight->dim[0] = N, weight->dim[1] = 1;
     bool fits = weight->n_dims == n_dims;
     for (int i = 0; i < n_dims; i++) fits = fits && weight->dim[i] == dim[i];
     if (!fits) {
@@ -348,7 +348,8 @@ static void check_shape(struct matching *m, struct weight *weight, enum role rol
 static void note_missing(struct matching *m, enum role role, int layer, int piece) {
     assert(role < N_ROLES && layer >= -1 && layer < m->config->L);
     char name[WEIGHT_MAX_NAME + 1];
-    const char *of_role = folder_name(m->family, role);
+    const char *of_role =
+        folder_name(m->family, role, role_info(role)->of_taps && piece > 0 ? piece : 0);
     const char *prefix = role == ROLE_OUTPUT ? "" : m->prefix;
     if (!of_role) of_role = config_role_gguf(m->config, role);
     const char *star = strchr(of_role, '*');
@@ -383,8 +384,9 @@ static void check_tensor(struct matching *m, enum role role, int layer, int piec
 static void check_tensors(struct matching *m) {
     for (int layer = -1; layer < m->config->L; layer++) /* -1: tensors outside the layers */
         for (enum role role = 0; role < N_ROLES; role++) {
-            const char *of_role = folder_name(m->family, role);
-            int pieces = of_role && strchr(of_role, '*') ? role_pieces(m->config, role) : 0;
+            const char *of_role = folder_name(m->family, role, 0);
+            bool has_pieces = role_info(role)->of_taps || (of_role && strchr(of_role, '*'));
+            int pieces = has_pieces ? role_pieces(m->config, role) : 0;
             if (!config_has_in(m->config, role, layer)) continue;
             if (pieces == 0) check_tensor(m, role, layer, -1);
             for (int i = 0; i < pieces; i++) check_tensor(m, role, layer, i);
@@ -416,7 +418,7 @@ static enum status judge(struct matching *m, struct err *err) {
 const struct model_family *folder_style_choose(const struct model_family *family,
                                                const struct weights *weights) {
     const struct model_family *other = family->other_form;
-    const char *end = other ? folder_name(other, family->other_has) : "";
+    const char *end = other ? folder_name(other, family->other_has, 0) : "";
     for (int i = 0; other && i < weights->n; i++) {
         const char *name = weights->tensor[i].name;
         size_t length = strlen(name), n = strlen(end);
@@ -429,11 +431,9 @@ void folder_style_begin(struct hf_config *hf, const struct model_family *family)
     const struct folder_style *style = &family->folder;
     assert(!hf->width_key && !hf->is_tied);
     hf->is_tied = family->ties, hf->activation = style->activation;
-    hf->width_key = style->width_key;
-    hf->tanh_activation = style->tanh_activation;
+    hf->width_key = style->width_key, hf->tanh_activation = style->tanh_activation;
     hf->has_falcon_keys = style->has_falcon_keys;
-    hf->rotates_if_said = style->rotates_if_said;
-    hf->pads_positions = style->pads_positions;
+    hf->rotates_if_said = style->rotates_if_said, hf->pads_positions = style->pads_positions;
 }
 
 /* The roles of a family's folders. */

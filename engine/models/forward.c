@@ -236,9 +236,12 @@ static void add_input(const struct place *at) {
 /* attn_out = attention or a recurrent layer of all rows. Keys, values and states are written even
  * if no row is read; `count` is that of the ops without such effects. */
 void layer_mix(const struct place *at, enum op_count count) {
-    if (at->m->latent.is_used) return latent_mix(at, count);
     if (at->m->layer[at->layer].is_recurrent) recurrent_layer(at);
-    if (config_attends(at->m, at->layer)) attention_mix(at, count);
+    if (!config_attends(at->m, at->layer)) return;
+    if (at->m->latent.is_used)
+        latent_mix(at, count);
+    else
+        attention_mix(at, count);
 }
 
 /* sum_of(y) += output(mixed) */

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #include "engine/models/model.h"
 
@@ -177,11 +178,25 @@ void layers_find_values(struct model_config *config, const struct weights *weigh
 
 void layers_add_latents(struct model_config *config, const struct weights *weights) {
     char name[ROLE_NAME_BYTES];
-    role_name(name, ROLE_K_B, 0);
+    bool has_two = false;
     assert(config->latent.is_used && config->latent.rank > 0);
-    bool has_two = weights && weights_lookup(weights, name);
+    for (int i = 0; i < config->L && weights; i++) { /* some layers may be recurrent */
+        role_name(name, ROLE_K_B, i);
+        has_two |= weights_lookup(weights, name) != NULL;
+    }
     config->roles |= config->latent.q_rank > 0 ? ROLES_LATENT_Q : ROLE_BIT(ROLE_Q);
     config->roles |= has_two ? ROLES_LATENT_B : ROLE_BIT(ROLE_KV_B);
+}
+
+bool layers_has_part(const struct model_config *config, enum role role, int layer,
+                     const char *name) {
+    const int parts = role_info(role)->of_taps && layer >= 0 ? role_pieces(config, role) : 0;
+    char part[ROLE_NAME_BYTES];
+    for (int i = 0; i < parts; i++) {
+        role_piece_name(part, role, layer, i);
+        if (strcmp(part, name) == 0) return true;
+    }
+    return false;
 }
 
 /* ---- experts -------------------------------------------------------------------------------- */

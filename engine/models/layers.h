@@ -14,6 +14,10 @@ enum status layers_add_ahead(struct model_config *config, const struct model_fil
  * model's. */
 bool layers_shares_tensor(const struct model_config *config, int layer, const char *name);
 
+/* Is it the tensor of a part of a convolution: of q, k or v? `name` is GGUF's whole name. */
+bool layers_has_part(const struct model_config *config, enum role role, int layer,
+                     const char *name);
+
 /* Derives the settings of each layer from the file's values and checks them. Call it before the
  * tensors' shapes are needed. Fails with STATUS_BAD_FILE. */
 enum status layers_finish(struct model_config *config, struct err *err);

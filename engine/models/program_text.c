@@ -92,7 +92,8 @@ static void print_matrix(struct line *line, const struct matrix *w) {
     if (!w) return;
     int N, K = shape_of(line, w, &N);
     begin_item(line);
-    fprintf(line->out, "%s [%d x %d]", role_info(role_of(line, w))->gguf, N, K);
+    const char *name = config_role_gguf(&line->model->part, role_of(line, w));
+    fprintf(line->out, "%s [%d x %d]", name, N, K);
 }
 
 static void print_mlp(struct line *line, const struct mlp *mlp) {
@@ -132,7 +133,8 @@ static void print_matrices(struct line *line) {
 static int state_width(const struct line *line, bool is_output, int i) {
     const struct state_config *s = &line->model->part.state;
     if (is_output || i == 1) return s->Hv * s->dv;
-    return i == 0 ? line->model->part.C : s->Hv;
+    if (!s->by_channel) return i == 0 ? line->model->part.C : s->Hv;
+    return i == 2 ? s->Hv : s->Hv * s->dv; /* dt, and each of q, k and v */
 }
 
 /* The numbers per row of queries, keys and outputs of attention. */
@@ -183,15 +185,19 @@ static int width_of(const struct line *line, bool is_output, int i) {
     }
 }
 
-/* Returns the name of a buffer. A buffer without one is the second half of v (delta_rule of
- * forward_recurrent.c). */
-static const char *buffer_name(const struct model *model, const float *buffer) {
-    struct model_activations a = model->act;
+/* Prints the name of the buffer that has a place: some have several parts (forward_recurrent.c). */
+static void print_buffer(const struct line *line, const float *place) {
+    struct model_activations a = line->model->act;
     struct model_buffer buffers[N_MODEL_BUFFERS];
-    model_buffers(&a, model, buffers);
-    for (int i = 0; i < N_MODEL_BUFFERS; i++)
-        if (*buffers[i].buffer == buffer) return buffers[i].name;
-    return "v's second half";
+    int i = 0;
+    model_buffers(&a, line->model, buffers);
+    for (; i < N_MODEL_BUFFERS; i++) {
+        const float *begin = *buffers[i].buffer;
+        const size_t n = model_buffer_bytes(&buffers[i], &a) / sizeof *begin;
+        if (begin && place >= begin && place < begin + n) break;
+    }
+    assert(i < N_MODEL_BUFFERS);
+    fprintf(line->out, "%s%s", *buffers[i].buffer == place ? "" : "part of ", buffers[i].name);
 }
 
 static void print_buffers(struct line *line, bool is_output) {
@@ -202,8 +208,9 @@ static void print_buffers(struct line *line, bool is_output) {
         const bool is_normed = !is_output && i == 0 && row->norm.gain;
         if (!buffer) continue;
         begin_item(line);
-        fprintf(line->out, "%s%s [%d]", is_normed ? "norm of " : "",
-                buffer_name(line->model, buffer), width_of(line, is_output, i));
+        if (is_normed) fputs("norm of ", line->out);
+        print_buffer(line, buffer);
+        fprintf(line->out, " [%d]", width_of(line, is_output, i));
     }
 }
 

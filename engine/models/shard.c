@@ -84,8 +84,8 @@ static struct widths widths_of(const struct model_config *config, const struct w
         {"experts", e->F, ROLE_EXPERTS_DOWN, EXPERT_QUANTUM},
         {"a shared expert", e->F_shared, ROLE_SHARED_DOWN, EXPERT_QUANTUM},
         {"channels of a convolution", has_states && is_conv ? config->C : 0, ROLE_CONV_OUT, 1},
-        {"value heads of a recurrent layer", has_states ? value_width(config) : 0, ROLE_STATE_OUT,
-         1}};
+        {"value heads of a recurrent layer", has_states ? value_width(config) : 0,
+         config->state.by_channel ? ROLE_O : ROLE_STATE_OUT, 1}};
     w.Hk = has_states && !is_conv ? config->state.Hk : 0;
     for (int i = 0; i < N_WIDTHS; i++) {
         int block = all[i].n ? largest_block(weights, all[i].role, config) : 1;

@@ -82,6 +82,8 @@ static const char *const models[] = {
     "folders/deepseek_v3",
     "families/glm4_moe_lite.gguf",
     "folders/kimi_k2",
+    "families/kimi_linear.gguf",
+    "folders/kimi_linear_wide",
     "families/deepseek_v2_lite.gguf",
 };
 enum { N_MODELS = sizeof models / sizeof *models };

@@ -25,7 +25,8 @@ ENCODERS = sorted(f"encoders/{path.parent.name}" for path in VECTORS.glob("encod
 ENCODER_FILES = sorted(f"encoders/{path.name}" for path in VECTORS.glob("encoders/*.gguf"))
 RECURRENT = tuple(  # a prefix hit needs a state
     model for name in ("lfm2", "lfm2_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next", "granite4_h", "granite4_h_moe",
-                        "bamba", "mamba2", "nemotron_h", "falcon_h1", "falcon_h1_norm") for model in (f"families/{name}.gguf", f"folders/{name}"))
+                        "bamba", "mamba2", "nemotron_h", "falcon_h1", "falcon_h1_norm",
+                        "kimi_linear", "kimi_linear_wide") for model in (f"families/{name}.gguf", f"folders/{name}"))
 N_TOGETHER = 12  # tokens of a request that runs with others
 LONGEST = {"cpu": 300, "emulated": 48}  # of an encoder's inputs
 equal = {}  # (kind, model): number of equal tokens, or of equal vectors

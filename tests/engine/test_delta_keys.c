@@ -45,6 +45,13 @@ static const struct {
     {FILE_OF("nemotron_h"), "nemotron_h.ssm.conv_kernel", 9, "expected 2 to 8, found 9"},
     {FILE_OF("granite4_h_moe"), "granitehybrid.expert_used_count", 9, "expected 1 to 6, found 9"},
     {FILE_OF("qwen3_5_moe"), "qwen35moe.expert_used_count", 9, "expected 1 to 6, found 9"},
+    {FILE_OF("kimi_linear"), "kimi-linear.ssm.conv_kernel", 9, "expected 2 to 8, found 9"},
+    {FILE_OF("kimi_linear"), "kimi-linear.ssm.conv_kernel", 3, "blk.0.ssm_conv1d_q.weight"},
+    {FILE_OF("kimi_linear"), "kimi-linear.kda.head_dim", 0, "expected 1 to 1048576, found 0"},
+    {FILE_OF("kimi_linear"), "kimi-linear.kda.head_dim", 32, "blk.0.attn_q.weight"},
+    {FILE_OF("kimi_linear"), "kimi-linear.kda.head_dim", 24, "a multiple of 16"},
+    {FILE_OF("kimi_linear"), "kimi-linear.attention.kv_lora_rank", 40, "must be multiples of 16"},
+    {FILE_OF("kimi_linear"), "kimi-linear.block_count", 4, "expected a number for each of 4"},
 };
 enum { N_BROKEN = sizeof broken / sizeof *broken };
 

@@ -109,6 +109,7 @@ static const char *const models[] = {
     "folders/falcon_h1",
     "folders/granite4_h",
     "folders/lfm2",
+    "folders/kimi_linear_wide",
     /* packed, in blocks of 32 that two ranks cannot share */
     "folders/gptq",
     "folders/gptq-act-order",
@@ -176,12 +177,14 @@ static const char *const models[] = {
     "folders/deepseek_v2_lite",
     "folders/glm4_moe_lite",
     "folders/kimi_k2",
+    "folders/kimi_linear",
     "families/deepseek_v3.gguf",
     "families/deepseek_v2.gguf",
     "families/deepseek_v2_lite.gguf",
     "families/glm4_moe_lite.gguf",
+    "families/kimi_linear.gguf",
 };
-enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 45, N_NARROW = 37, N_PACKED = 23 };
+enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 47, N_NARROW = 39, N_PACKED = 23 };
 
 static const struct {
     enum compute_dtype dtype;

@@ -87,6 +87,9 @@ static const struct variety {
     {"deepseek_v3", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/deepseek_v3.gguf"},
     {"deepseek_v2", .kv_dtype = KV_DTYPE_Q8_0, .file = "tests/vectors/folders/deepseek_v2"},
     {"glm4_moe_lite", .kv_dtype = KV_DTYPE_FLOAT16, .file = "tests/vectors/folders/glm4_moe_lite"},
+    {"kimi_linear", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/kimi_linear.gguf"},
+    {"kimi_linear_wide", .kv_dtype = KV_DTYPE_FLOAT16,
+     .file = "tests/vectors/folders/kimi_linear_wide"},
     {"phi3", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/phi3.gguf"},
 };
 

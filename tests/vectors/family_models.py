@@ -438,6 +438,25 @@ def deepseek_v2_lite():
         rope_parameters={"rope_type": "default", "rope_theta": 1e4}, **LATENT))
 
 
+def kimi_linear_of(**more):
+    linear = {"linear_num_heads": 3, "linear_head_dim": 16, "linear_conv_kernel_dim": 4}
+    return transformers.KimiLinearForCausalLM(transformers.KimiLinearConfig(**{
+        **LATENT, **linear, "num_hidden_layers": 5, "num_experts": 8, "num_shared_experts": 1, "num_expert_group": 4, "topk_group": 2,
+        "routed_scaling_factor": 2.446, "moe_renormalize": True, "q_lora_rank": None, "rms_norm_eps": 1e-5, **more}))
+
+
+def kimi_linear():
+    """Three heads with a decay per channel; two layers of attention, without rotation."""
+    kinds = ["full_attention" if i in (2, 4) else "linear_attention" for i in range(5)]
+    return kimi_linear_of(layer_types=kinds, num_attention_heads=3, num_key_value_heads=3)
+
+
+def kimi_linear_wide():
+    """Two heads of 32 and three taps; the usual order of layers, the fifth with attention; latent vectors of queries, one group."""
+    return kimi_linear_of(linear_num_heads=2, linear_head_dim=32, linear_conv_kernel_dim=3, q_lora_rank=24, num_expert_group=1, topk_group=1,
+                          moe_intermediate_size=32)
+
+
 def glm4_moe_lite():
     """A value is larger than the part of a key that is not rotated."""
     return transformers.Glm4MoeLiteForCausalLM(transformers.Glm4MoeLiteConfig(
@@ -507,7 +526,7 @@ def falcon_h1():
     return falcon_h1_of()
 
 
-FAMILIES = {"mamba2": mamba2, "nemotron_h": nemotron_h, "falcon_h1": falcon_h1, "granite4_h": granite4_h, "granite4_h_moe": granite4_h_moe, "deepseek_v3": deepseek_v3, "deepseek_v2": deepseek_v2, "deepseek_v2_lite": deepseek_v2_lite, "glm4_moe_lite": glm4_moe_lite,
+FAMILIES = {"kimi_linear": kimi_linear, "mamba2": mamba2, "nemotron_h": nemotron_h, "falcon_h1": falcon_h1, "granite4_h": granite4_h, "granite4_h_moe": granite4_h_moe, "deepseek_v3": deepseek_v3, "deepseek_v2": deepseek_v2, "deepseek_v2_lite": deepseek_v2_lite, "glm4_moe_lite": glm4_moe_lite,
             "lfm2": lfm2, "lfm2_moe": lfm2_moe, "qwen3_5": qwen3_5, "qwen3_5_moe": qwen3_5_moe, "qwen3_next": qwen3_next, "falcon": falcon, "falcon_40b": falcon_40b, "gptneox": gptneox, "gptneox_sequential": gptneox_sequential,
             "qwen2_5_vl": qwen2_5_vl, "qwen3_vl": qwen3_vl, "qwen3_vl_moe": qwen3_vl_moe,
             "qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,

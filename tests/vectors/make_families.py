@@ -16,9 +16,11 @@ import math
 import pathlib
 
 import gguf
+import kimi_files
 import space_files
 import torch
 import transformers
+from delta_files import add_qkvz, delta_tensor
 from family_models import CONTEXT, FAMILIES, SHORT_CONTEXT, V
 from latent_files import add_latent_keys, add_latent_matrices
 
@@ -76,6 +78,8 @@ def randomise(model, seed):
             b.data = ((torch.rand(b.shape, generator=draw) * 2 - 1) * 0.3).bfloat16().float()
         if name.endswith("e_score_correction_bias"):
             b.data = (torch.rand(b.shape, generator=draw) * 2 - 1) * 0.3
+            if model.config.model_type == "kimi_linear":  # exact in folders of bfloat16
+                b.data = b.data.bfloat16().float()
         if name.endswith("act_fn.beta"):
             b.data = (torch.rand(b.shape, generator=draw) + 0.25).bfloat16().float()
         if name.endswith("layer_scalar"):
@@ -338,6 +342,8 @@ DEEPSEEK = {**NAMES["glm4moe"], "post_attention_layernorm": "ffn_norm", "self_at
 LATENT = ("deepseek_v3", "deepseek_v2", "deepseek_v2_lite", "glm4_moe_lite")
 NAMES.update({name: DEEPSEEK for name in LATENT})
 ARCHITECTURES.update({name: "deepseek2" for name in LATENT})
+NAMES["kimi_linear"] = {**DEEPSEEK, **kimi_files.NAMES}
+ARCHITECTURES["kimi_linear"] = "kimi-linear"
 ARCHITECTURES.update(space_files.ARCHITECTURES)
 NEOX = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "attention.query_key_value": "attn_qkv",
         "attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"}
@@ -404,46 +410,13 @@ def add_gpt_oss_experts(writer, name, data):
         writer.add_tensor(f"blk.{parts[2]}.ffn_{to}_exps.{end}", part.contiguous().numpy())
 
 
-def tiled(data, c, size, axis=0):
-    """Folders hold the value heads of a key head together; GGUF files of Qwen3.5 have the first of each, then the second."""
-    keys, values = c.linear_num_key_heads, c.linear_num_value_heads
-    return data.unflatten(axis, (keys, values // keys, size)).transpose(axis, axis + 1).flatten(axis, axis + 2)
-
-
-def delta_tensor(family, name, data, c):
-    """A tensor of a gated delta rule as in files of llama.cpp's converter."""
-    end = name.split("linear_attn.")[1]
-    if end == "A_log":
-        data = -data.exp()
-    if end == "conv1d.weight":
-        data = data.squeeze(1)
-    if family == "qwen3_next":
-        return data
-    keys = 2 * c.linear_num_key_heads * c.linear_key_head_dim
-    if end in ("in_proj_qkv.weight", "conv1d.weight"):
-        data = torch.cat([data[:keys], tiled(data[keys:], c, c.linear_value_head_dim)])
-    if end == "in_proj_z.weight":
-        data = tiled(data, c, c.linear_value_head_dim)
-    if end == "out_proj.weight":
-        data = tiled(data, c, c.linear_value_head_dim, axis=1)
-    return tiled(data, c, 1) if end in ("in_proj_a.weight", "in_proj_b.weight", "A_log", "dt_bias") else data
-
-
-def add_qkvz(writer, name, data, c):
-    """Folders of Qwen3-Next hold the rows of a key head together: q, k, its v and their z. GGUF files have two tensors."""
-    each = c.linear_num_value_heads // c.linear_num_key_heads * c.linear_value_head_dim
-    parts = data.unflatten(0, (c.linear_num_key_heads, -1)).split([c.linear_key_head_dim] * 2 + [each] * 2, dim=1)
-    q, k, v, z = (part.flatten(0, 1) for part in parts)
-    layer = name.split(".")[2]
-    writer.add_tensor(f"blk.{layer}.attn_qkv.weight", torch.cat([q, k, v]).numpy())
-    writer.add_tensor(f"blk.{layer}.attn_gate.weight", z.contiguous().numpy())
-
-
 def add_tensors(writer, family, model):
     for name, p in model.named_parameters():  # a tied head is not a separate parameter
         data = p.data
         if family in space_files.NAMES:
             space_files.add_space_tensor(writer, family, name, data, model.config)
+            continue
+        if family == "kimi_linear" and kimi_files.add_tensor(writer, name, data):
             continue
         if ".visual." in name:  # converters write a file of its own
             continue
@@ -637,6 +610,9 @@ def add_keys(writer, family, c):
             writer.add_expert_used_count(c.num_experts_per_tok)
             writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
             writer.add_leading_dense_block_count(c.num_dense_layers)
+        return
+    if family == "kimi_linear":
+        kimi_files.add_keys(writer, c)
         return
     if family in LATENT:
         add_latent_keys(writer, family, c)

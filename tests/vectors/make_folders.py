@@ -17,6 +17,7 @@ import shutil
 from pathlib import Path
 
 import family_models
+import kimi_folders
 import make_families
 import safetensors.torch
 import space_folders
@@ -661,6 +662,8 @@ FOLDERS = {
     "deepseek_v2": (family_models.deepseek_v2, torch.bfloat16, "1GB", None),
     "deepseek_v2_lite": (family_models.deepseek_v2_lite, torch.float32, "1GB", None),
     "glm4_moe_lite": (family_models.glm4_moe_lite, torch.bfloat16, "1GB", None),
+    "kimi_linear": (family_models.kimi_linear, torch.bfloat16, "1GB", None),
+    "kimi_linear_wide": (family_models.kimi_linear_wide, torch.bfloat16, "1GB", kimi_folders.finish),
     "kimi_k2": (kimi_k2, torch.bfloat16, "1GB", finish_kimi_k2),
     "lfm2": (lfm2, torch.bfloat16, "1GB", finish_lfm2),
     "lfm2_moe": (lfm2_moe, torch.bfloat16, "1GB", None),

@@ -3,7 +3,10 @@
  * first layers have a plain MLP, the others shared experts. DeepSeek V2 chooses experts by a
  * softmax, within the groups with the largest scores; V3, R1, Kimi K2 (Moonshot AI 2025) and
  * GLM-4.7-Flash (Z.ai 2026) by sigmoids with a correction. All of them are "deepseek2" in GGUF
- * files. */
+ * files.
+ *
+ * Kimi Linear (Moonshot AI 2025) has the attention and the experts of V3, but its attention does
+ * not rotate, and three of four layers have a delta rule with a decay per channel instead. */
 #include <math.h>
 
 #include "engine/models/families/family.h"
@@ -96,5 +99,54 @@ const struct model_family model_glm4_moe_lite = {
     .by_sigmoid = true,
     .folder = {.alias = alias, .rotates_adjacent = true, .D = 64},
     .ahead = AHEAD_STREAM,
+    .finish = finish,
+};
+
+static const char *const kimi_hf[] = {"KimiLinearForCausalLM", NULL};
+#define BLOCK "block_sparse_moe."
+/* transformers writes the names of experts also in layers with an MLP. */
+static const struct role_alias kimi_alias[] = {
+    {ROLE_STATE_CONV, "self_attn.q_conv1d.weight"},
+    {ROLE_STATE_CONV, "self_attn.k_conv1d.weight"},
+    {ROLE_STATE_CONV, "self_attn.v_conv1d.weight"},
+    {ROLE_STATE_DECAY, "self_attn.A_log"},
+    {ROLE_STATE_DT_BIAS, "self_attn.dt_bias"},
+    {ROLE_STATE_NORM, "self_attn.o_norm.weight"},
+    {ROLE_DELTA_B, "self_attn.b_proj.weight"},
+    {ROLE_DELTA_DT, "self_attn.f_b_proj.weight"},
+    {ROLE_DELTA_Z, "self_attn.g_b_proj.weight"},
+    {ROLE_GATE, "mlp.gate_proj.weight"},
+    {ROLE_GATE, BLOCK "gate_proj.weight"},
+    {ROLE_UP, "mlp.up_proj.weight"},
+    {ROLE_UP, BLOCK "up_proj.weight"},
+    {ROLE_DOWN, "mlp.down_proj.weight"},
+    {ROLE_DOWN, BLOCK "down_proj.weight"},
+    {ROLE_ROUTER, BLOCK "gate.weight"},
+    {ROLE_ROUTER_CORRECTION, BLOCK "gate.e_score_correction_bias"},
+    {ROLE_EXPERTS_GATE, BLOCK "experts.*.w1.weight"},
+    {ROLE_EXPERTS_UP, BLOCK "experts.*.w3.weight"},
+    {ROLE_EXPERTS_DOWN, BLOCK "experts.*.w2.weight"},
+    {ROLE_SHARED_GATE, BLOCK "shared_experts.gate_proj.weight"},
+    {ROLE_SHARED_UP, BLOCK "shared_experts.up_proj.weight"},
+    {ROLE_SHARED_DOWN, BLOCK "shared_experts.down_proj.weight"},
+    {0}};
+
+const struct model_family model_kimi_linear = {
+    .gguf = "kimi-linear",
+    .hf = kimi_hf,
+    .roles = ROLES | ROLES_CHANNEL_DELTA | ROLE_BIT(ROLE_ROUTER_CORRECTION),
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_SHARED | ROLES_LATENT_Q | ROLE_BIT(ROLE_KV_B) |
+                ROLES_LATENT_B,
+    .norm = NORM_RMS,
+    .norm_epsilon = 1e-5f,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_NONE,
+    .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
+    .taps = 4,
+    .states = STATE_DELTA,
+    .by_channel = true,
+    .has_latents = true,
+    .by_sigmoid = true,
+    .folder = {.alias = kimi_alias, .D = 64},
     .finish = finish,
 };

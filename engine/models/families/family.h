@@ -117,6 +117,7 @@ struct model_family {
     bool mixes_both, lacks_attention;
     bool has_single_parts; /* a layer has attention, a state or an MLP */
     bool tiles_heads;      /* GGUF files tile the value heads of these */
+    bool by_channel;       /* delta rules with a decay per channel, and gates by sigmoid */
     bool may_not_rotate;   /* a GGUF file may turn positions off */
     bool has_latents;      /* latent attention */
     bool by_sigmoid;       /* experts are chosen and weighed by sigmoids; see struct experts */
@@ -185,6 +186,11 @@ struct model_family {
     (ROLE_BIT(ROLE_DELTA_QKV) | ROLE_BIT(ROLE_DELTA_Z) | ROLE_BIT(ROLE_DELTA_B) |                  \
      ROLE_BIT(ROLE_DELTA_DT) | ROLE_BIT(ROLE_STATE_CONV) | ROLE_BIT(ROLE_STATE_DECAY) |            \
      ROLE_BIT(ROLE_STATE_DT_BIAS) | ROLE_BIT(ROLE_STATE_NORM) | ROLE_BIT(ROLE_STATE_OUT))
+#define ROLES_CHANNEL_DELTA                                                                        \
+    (ROLE_BIT(ROLE_Q) | ROLE_BIT(ROLE_K) | ROLE_BIT(ROLE_V) | ROLE_BIT(ROLE_O) |                   \
+     ROLE_BIT(ROLE_DELTA_B) | ROLE_BIT(ROLE_DELTA_DT_A) | ROLE_BIT(ROLE_DELTA_DT) |                \
+     ROLE_BIT(ROLE_DELTA_Z_A) | ROLE_BIT(ROLE_DELTA_Z) | ROLE_BIT(ROLE_STATE_CONV) |               \
+     ROLE_BIT(ROLE_STATE_DECAY) | ROLE_BIT(ROLE_STATE_DT_BIAS) | ROLE_BIT(ROLE_STATE_NORM))
 #define ROLES_GATED_ATTENTION                                                                      \
     (ROLE_BIT(ROLE_ATTN_NORM) | ROLE_BIT(ROLE_Q_GATED) | ROLE_BIT(ROLE_K) | ROLE_BIT(ROLE_V) |     \
      ROLE_BIT(ROLE_O) | ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM))
@@ -245,7 +251,7 @@ extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gp
 extern const struct model_family model_bamba, model_mamba2, model_nemotron_h,
     model_falcon_h1; /* recurrent.c */
 extern const struct model_family model_deepseek2, model_deepseek_v2, model_deepseek_v3,
-    model_glm4_moe_lite; /* deepseek.c */
+    model_glm4_moe_lite, model_kimi_linear; /* deepseek.c */
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
     model_granitemoe, model_minimax_m2, model_qwen3vlmoe, model_ernie4_5_moe; /* experts.c */
 extern const struct model_family model_gpt_oss, model_glm4_moe;

@@ -111,7 +111,7 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_CONV_OUT_BIAS] = {"shortconv.out_proj.bias", "conv.out_proj.bias", BIAS(K, FIRST)},
     [ROLE_DELTA_QKV] = {"attn_qkv.weight", "linear_attn.in_proj_qkv.weight", MATRIX(C, K, OUTPUTS)},
     [ROLE_DELTA_Z] = {"attn_gate.weight", "linear_attn.in_proj_z.weight",
-                      MATRIX(HV_DV, K, OUTPUTS)},
+                      MATRIX(HV_DV, GATE_IN, OUTPUTS)},
     [ROLE_DELTA_QKVZ] = {"ssm_in.weight",
                          "linear_attn.in_proj_qkvz.weight",
                          MATRIX(C_Z, K, OUTPUTS),
@@ -119,8 +119,10 @@ static const struct role_info table[N_ROLES] = {
                          {ROLE_DELTA_QKV, ROLE_DELTA_Z}},
     [ROLE_DELTA_B] = {"ssm_beta.weight", "linear_attn.in_proj_b.weight", MATRIX(HV, K, OUTPUTS),
                       .is_float32 = true},
-    [ROLE_DELTA_DT] = {"ssm_alpha.weight", "linear_attn.in_proj_a.weight", MATRIX(HV, K, OUTPUTS),
-                       .is_float32 = true},
+    [ROLE_DELTA_DT] = {"ssm_alpha.weight", "linear_attn.in_proj_a.weight",
+                       MATRIX(DT, GATE_IN, OUTPUTS), .is_float32 = true},
+    [ROLE_DELTA_DT_A] = {"ssm_f_a.weight", "self_attn.f_a_proj.weight", MATRIX(GATE_RANK, K, NONE)},
+    [ROLE_DELTA_Z_A] = {"ssm_g_a.weight", "self_attn.g_a_proj.weight", MATRIX(GATE_RANK, K, NONE)},
     [ROLE_DELTA_B_DT] = {"ssm_ba.weight",
                          "linear_attn.in_proj_ba.weight",
                          MATRIX(2HV, K, OUTPUTS),
@@ -140,7 +142,7 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_STATE_CONV] = {"ssm_conv1d.weight", "linear_attn.conv1d.weight", VECTOR(TAPS_C, OUTPUTS),
                          .of_taps = true},
     [ROLE_STATE_DECAY] = {"ssm_a", "linear_attn.A_log", BIAS(HV, OUTPUTS), .is_flat = true},
-    [ROLE_STATE_DT_BIAS] = {"ssm_dt.bias", "linear_attn.dt_bias", BIAS(HV, OUTPUTS)},
+    [ROLE_STATE_DT_BIAS] = {"ssm_dt.bias", "linear_attn.dt_bias", BIAS(DT, OUTPUTS)},
     [ROLE_STATE_NORM] = {"ssm_norm.weight", "linear_attn.norm.weight", VECTOR(STATE_NORM, OUTPUTS),
                          .is_flat = true},
     [ROLE_STATE_OUT] = {"ssm_out.weight", "linear_attn.out_proj.weight", MATRIX(K, HV_DV, INPUTS)},
@@ -264,6 +266,8 @@ const char *config_role_gguf(const struct model_config *config, enum role role) 
                                    {ROLE_FFN_NORM_BIAS, "layer_output_norm.bias"}},
     };
     assert(config->norm_names < sizeof other / sizeof *other);
+    if (config->state.by_channel && role == ROLE_DELTA_DT) return "ssm_f_b.weight";
+    if (config->state.by_channel && role == ROLE_DELTA_Z) return "ssm_g_b.weight";
     for (int i = 0; other[config->norm_names][i].gguf; i++)
         if (other[config->norm_names][i].role == role) return other[config->norm_names][i].gguf;
     return role_info(role)->gguf;
@@ -275,8 +279,11 @@ void config_role_name(char out[ROLE_NAME_BYTES], const struct model_config *conf
 }
 
 void role_piece_name(char out[ROLE_NAME_BYTES], enum role role, int layer, int piece) {
-    assert((role_info(role)->of_experts || role_info(role)->of_heads) && piece >= 0);
-    int n = snprintf(out, ROLE_NAME_BYTES, "blk.%d.%s.%d", layer, role_info(role)->gguf, piece);
+    const struct role_info *info = role_info(role);
+    assert((info->of_experts || info->of_heads || info->of_taps) && piece >= 0);
+    int n = info->of_taps
+                ? snprintf(out, ROLE_NAME_BYTES, "blk.%d.ssm_conv1d_%c.weight", layer, "qkv"[piece])
+                : snprintf(out, ROLE_NAME_BYTES, "blk.%d.%s.%d", layer, info->gguf, piece);
     assert(n < ROLE_NAME_BYTES);
     (void)n;
 }
@@ -292,6 +299,7 @@ int role_parts(const struct model_config *config, enum role role, enum role part
 int role_pieces(const struct model_config *config, enum role role) {
     const struct role_info *info = role_info(role);
     if (info->of_experts) return config->experts.E;
+    if (info->of_taps) return config->state.by_channel ? 3 : 0;
     return info->of_heads ? role_extent(config, info->N, 0) / config_heads(config, 0).D : 0;
 }
 
@@ -326,6 +334,12 @@ static int state_extent(const struct model_config *config, enum extent extent) {
         return state->Hv;
     case EXTENT_2HV:
         return 2 * state->Hv;
+    case EXTENT_DT:
+        return state->Hv * (state->by_channel ? state->dk : 1);
+    case EXTENT_GATE_RANK:
+        return state->by_channel ? state->dk : 0;
+    case EXTENT_GATE_IN:
+        return state->by_channel ? state->dk : config->K;
     case EXTENT_STATE_NORM:
         return state->dv * (state->kind == STATE_SPACE ? state->Hv : 1);
     case EXTENT_HV_DV:
@@ -339,7 +353,14 @@ static int state_extent(const struct model_config *config, enum extent extent) {
     }
 }
 
+/* Is it a recurrent layer whose q, k, v and output have the roles of attention? */
+static bool has_channels(const struct model_config *config, int layer) {
+    return config->state.by_channel && layer >= 0 && config->layer[layer].is_recurrent;
+}
+
 int role_extent(const struct model_config *config, enum extent extent, int layer) {
+    const bool is_of_heads = extent == EXTENT_Q || extent == EXTENT_KV || extent == EXTENT_OUT;
+    if (is_of_heads && has_channels(config, layer)) return config->state.Hv * config->state.dv;
     const struct kv_heads heads = config_heads(config, layer < 0 ? 0 : layer);
     const struct latent_config *latent = &config->latent;
     switch (extent) {
@@ -426,6 +447,17 @@ bool config_ignores(const struct model_config *config, enum role role, int layer
     return config_reads(config, layer);
 }
 
+/* Is it a product of a recurrent layer with a decay per channel, in the roles of attention? */
+static bool is_of_channels(enum role role) {
+    return role == ROLE_Q || role == ROLE_K || role == ROLE_V || role == ROLE_O;
+}
+
+/* Does latent attention have that product? */
+static bool is_of_latents(const struct model_config *config, enum role role) {
+    assert(is_of_channels(role));
+    return role == ROLE_O || (role == ROLE_Q && config->latent.q_rank == 0);
+}
+
 bool config_may_have_in(const struct model_config *config, enum role role, int layer) {
     bool is_of_ahead = role >= ROLE_AHEAD_PROJECTION && role <= ROLE_AHEAD_OUTPUT_NORM,
          is_of_mlp = role >= ROLE_GATE && role <= ROLE_DOWN_BIAS,
@@ -435,6 +467,8 @@ bool config_may_have_in(const struct model_config *config, enum role role, int l
     if (is_of_ahead) return config_is_ahead(config, layer);
     bool is_of_conv = role >= ROLE_CONV_IN && role <= ROLE_STATE_OUT,
          is_of_heads = role >= ROLE_Q && role <= ROLE_SINKS;
+    if (config->state.by_channel && is_of_channels(role))
+        return has_channels(config, layer) || is_of_latents(config, role);
     if (is_of_heads && !config_attends(config, layer)) return false;
     if (is_of_conv && !config->layer[layer].is_recurrent) return false;
     if (role == ROLE_STATE_NORM && config->state.lacks_norm) return false;

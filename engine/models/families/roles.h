@@ -93,7 +93,11 @@ enum role {
     ROLE_DELTA_B,
     ROLE_DELTA_DT,
     ROLE_DELTA_B_DT, /* the same */
-    ROLE_SPACE_IN,   /* for a state space: z, then x, B and C, then dt; loaded as three */
+    /* with a decay per channel: the first products of dt and z, which are inputs of the two above;
+     * q, k, v and the output are ROLE_Q, ROLE_K, ROLE_V and ROLE_O */
+    ROLE_DELTA_DT_A,
+    ROLE_DELTA_Z_A,
+    ROLE_SPACE_IN, /* for a state space: z, then x, B and C, then dt; loaded as three */
     ROLE_SPACE_Z,
     ROLE_SPACE_XBC,
     ROLE_SPACE_DT,
@@ -193,6 +197,9 @@ enum extent {
     EXTENT_2Q,
     EXTENT_HV, /* value heads of a delta rule, or heads of a state space */
     EXTENT_2HV,
+    EXTENT_DT,         /* numbers dt: one for each of the value heads, or for each channel */
+    EXTENT_GATE_RANK,  /* with a decay per channel: numbers of the first products of dt and z */
+    EXTENT_GATE_IN,    /* the input of dt and z: those, or K */
     EXTENT_STATE_NORM, /* gains of the norm of its outputs */
     EXTENT_HV_DV,
     EXTENT_C_Z, /* its channels and their gates */
@@ -226,7 +233,9 @@ struct role_info {
     bool of_heads;   /* one vector per head; in a folder one tensor each, as for experts */
     bool of_latents; /* a matrix per head, in GGUF files as a third dimension, or ROLE_KV_B */
     bool is_flat;    /* a vector that files may store with two dimensions */
-    bool of_taps;    /* a row of `taps` numbers per channel, in folders with a dimension of 1 */
+    /* a row of `taps` numbers per channel, in folders with a dimension of 1; with a decay per
+     * channel one tensor each of q, k and v */
+    bool of_taps;
     bool is_float32; /* the backend always stores it in float32 */
 };
 

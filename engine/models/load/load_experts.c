@@ -180,18 +180,36 @@ static float channel_scale(const struct model_config *m, int channel) {
     return scale_or_one(s->space_in) * scale_or_one(own);
 }
 
+/* Reads the rows [C][taps] of a convolution, from one tensor or from those of its parts. */
+static enum status read_taps(const struct loader *l, enum role role, int layer, float *rows) {
+    const struct model_config *m = &l->model->config;
+    const int parts = role_pieces(m, role);
+    char name[ROLE_NAME_BYTES];
+    enum status status = STATUS_OK;
+    role_name(name, role, layer);
+    const bool is_whole = parts == 0 || weights_lookup(l->weights, name);
+    const int n = is_whole ? 1 : parts, C = m->C / n;
+    assert(m->C % n == 0);
+    for (int i = 0; i < n && !status; i++, rows += C * m->taps) {
+        if (!is_whole) role_piece_name(name, role, layer, i);
+        const struct weight *weight = weights_lookup(l->weights, name);
+        if (!is_whole && weight && weight->dim[0] == m->taps && weight->n_elements == C * m->taps)
+            status = STATUS_OK; /* GGUF files have [1][C][1][taps] */
+        else
+            status = weights_find(l->weights, name, 2, (int64_t[]){m->taps, C}, WEIGHT_ANY_TYPE,
+                                  &weight, l->err);
+        if (!status && weight->data)
+            dequantise(weight->type, weight->data, rows, (size_t)(C * m->taps));
+    }
+    return status;
+}
+
 enum status load_taps(const struct loader *l, struct tensors *out, enum role role, int layer) {
     const struct model_config *m = &l->model->config;
     const size_t C = (size_t)m->C, taps = (size_t)m->taps;
-    const struct weight *weight;
-    char name[ROLE_NAME_BYTES];
-    role_name(name, role, layer);
-    enum status status = weights_find(l->weights, name, 2, (int64_t[]){m->taps, m->C},
-                                      WEIGHT_ANY_TYPE, &weight, l->err);
-    if (status) return status;
     float *rows = mem_calloc(2 * C * taps, sizeof *rows), *values = rows + C * taps;
     for (size_t i = 0; i < C * taps; i++) rows[i] = 1; /* random tensors have NULL data */
-    if (weight->data) dequantise(weight->type, weight->data, rows, C * taps);
+    enum status status = read_taps(l, role, layer, rows);
     turn_rows((char *)values, (const char *)rows, taps, C, taps, 1, sizeof *rows);
     for (size_t i = 0; i < C * taps; i++) values[i] *= channel_scale(m, (int)(i % C));
     const struct weight turned = {.type = DTYPE_F32,
@@ -199,7 +217,7 @@ enum status load_taps(const struct loader *l, struct tensors *out, enum role rol
                                   .n_elements = (int64_t)(C * taps),
                                   .data = values};
     const struct source source = {.weight = &turned, .N = (int)(C * taps)};
-    status = load_rows(l, out, role, &source);
+    if (!status) status = load_rows(l, out, role, &source);
     mem_free(rows);
     return status;
 }

@@ -39,6 +39,7 @@ static enum status load_kind(const struct loader *l, const struct rope_config *r
     for (int i = 0; i < n; i++) factors[i] = 1; /* random tensors have NULL data */
     if (weight && !l->settings->dummy) status = read_factors(l, weight, factors, n);
     if (!status) rope_frequencies(inv_freq, rope, weight ? factors : NULL, length);
+    for (int i = 0; i < n && !rope->is_used; i++) inv_freq[i] = 0; /* nothing rotates */
     if (!status) status = load_floats(l->model, inv_freq, n, out, l->err);
     mem_free(inv_freq);
     mem_free(factors);
