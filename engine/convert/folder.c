@@ -46,8 +46,9 @@ enum status convert_folder(struct conversion *c, struct err *err) {
             "because %s; quantise the folder when it is loaded: penstock serve %s {quantization} "
             "%s",
             c->job->in, c->config.architecture,
-            c->config.state.kind == STATE_DELTA ? "those order value heads otherwise"
-                                                : "state spaces are not written",
+            c->config.latent.is_used              ? "latent attention is not written"
+            : c->config.state.kind == STATE_DELTA ? "those order value heads otherwise"
+                                                  : "state spaces are not written",
             c->job->in, value_name(quantization_names, c->job->type));
     const struct gguf_form form = model_gguf_form(&c->config);
     if (!form.architecture)

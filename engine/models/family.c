@@ -486,8 +486,7 @@ const struct model_family *model_family_called(const char *name) {
 
 struct gguf_form model_gguf_form(const struct model_config *config) {
     const struct model_family *family = model_family_called(config->architecture);
-    const bool is_written = !family->only_folders || family->written_as;
-    if (!is_written || family->has_latents) return (struct gguf_form){0};
+    if (family->only_folders && !family->written_as) return (struct gguf_form){0};
     if (family->written_as) family = model_family_called(family->written_as);
     bool pairs = family->positions == POSITIONS_ROPE_ADJACENT && config->rope.layout == ROPE_HALVES;
     bool lists = family->windows == WINDOWS_LISTED;

@@ -109,6 +109,7 @@ def test_a_folder_is_quantised_as_it_is_loaded():
 REFUSED = {
     "opt": "GGUF files do not support the architecture \"opt\"",
     **dict.fromkeys(["qwen3_5", "qwen3_5_moe", "qwen3_next"], "cannot be made into GGUF files here, because those order value heads otherwise"),
+    **dict.fromkeys(["kimi_linear", "kimi_linear_wide"], "cannot be made into GGUF files here, because latent attention is not written"),
     **dict.fromkeys(["granite4_h", "granite4_h_moe", "bamba", "mamba2", "nemotron_h", "falcon_h1", "falcon_h1_norm"], "cannot be made into GGUF files here, because state spaces are not written"),
     **dict.fromkeys(["deepseek_v2", "deepseek_v2_lite"], "GGUF files do not support the architecture \"deepseek_v2\""),
     **dict.fromkeys(["deepseek_v3", "kimi_k2"], "GGUF files do not support the architecture \"deepseek_v3\""),
