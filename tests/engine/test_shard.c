@@ -337,7 +337,9 @@ START_TEST(fused_tensors_have_their_parts) {
         if (whole->n_parts == 0 || whole->of_latents) continue; /* a part of those is turned */
         for (int i = 0; i < whole->n_parts; i++) {
             const struct role_info *part = role_info(whole->parts[i]);
-            ck_assert(part->K == whole->K && part->split == whole->split && part->n_parts == 0);
+            ck_assert(!part->K == !whole->K && part->split == whole->split && part->n_parts == 0);
+            ck_assert_int_eq(role_extent(&six_heads, part->K, 0),
+                             role_extent(&six_heads, whole->K, 0));
             ck_assert(part->of_experts == whole->of_experts);
             rows += role_extent(&six_heads, part->N, 0);
         }
