@@ -136,6 +136,16 @@ START_TEST(a_value_becomes_a_string) {
 }
 END_TEST
 
+START_TEST(an_added_string_is_the_last_member) {
+    struct json *json = document_of("{\"a\":1}");
+    const struct json *added = json_add_string(json, "other");
+    ck_assert_str_eq(added->name, "other");
+    ck_assert(json_is(added, JSON_STRING) && added->length == 0 && !added->next);
+    ck_assert(json->n_children == 2 && json_first(json)->next == added);
+    json_free(json);
+}
+END_TEST
+
 START_TEST(types_have_names) {
     static const char *const texts[] = {"null", "true", "1", "\"\"", "[]", "{}"};
     static const char *const names[] = {"null",     "a boolean", "a number",
@@ -204,6 +214,7 @@ int main(void) {
     tcase_add_test(core, the_first_of_two_names_is_found);
     tcase_add_test(core, empty_members_of_a_name_are_dropped);
     tcase_add_test(core, a_value_becomes_a_string);
+    tcase_add_test(core, an_added_string_is_the_last_member);
     tcase_add_test(core, types_have_names);
     tcase_add_test(core, depth_and_place_are_told);
     tcase_add_test(core, siblings_and_numbers_have_limits);

@@ -158,6 +158,30 @@ START_TEST(texts_are_read_with_the_prompt) {
 }
 END_TEST
 
+START_TEST(an_error_has_the_client_s_name_of_the_input) {
+    struct err err;
+    err_set(&err, STATUS_INVALID_REQUEST, "input", "'input' is missing.");
+    api_name_input(NULL, "content", &err);
+    ck_assert_str_eq(err.param, "content");
+}
+END_TEST
+
+/* A member that is null counts as absent. */
+START_TEST(null_is_no_member) {
+    const char *text = "{\"user\":null,\"input\":\"a\"}";
+    struct json *body;
+    struct err err;
+    ck_assert(!json_parse(&body, "It", text, strlen(text), &err));
+    ck_assert_ptr_null(fields_member(&embedding_fields, body, "user"));
+    ck_assert_ptr_null(fields_member(&embedding_fields, body, "model"));
+    ck_assert_ptr_nonnull(fields_member(&embedding_fields, body, "input"));
+    buf_clear(&out);
+    fields_copy(&embedding_fields, body, &out);
+    ck_assert_uint_eq(out.length, 0); /* no field of this table is copied */
+    json_free(body);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("server/embeddings");
     TCase *all = tcase_create("all");
@@ -169,6 +193,8 @@ int main(void) {
     tcase_add_test(all, a_prompt_precedes_each_text);
     tcase_add_test(all, a_named_prompt_is_for_texts_and_must_exist);
     tcase_add_test(all, texts_are_read_with_the_prompt);
+    tcase_add_test(all, an_error_has_the_client_s_name_of_the_input);
+    tcase_add_test(all, null_is_no_member);
     suite_add_tcase(suite, all);
     return suite_main(suite);
 }

@@ -101,6 +101,17 @@ START_TEST(words_become_the_settings_of_the_engine) {
 }
 END_TEST
 
+START_TEST(booleans_have_four_pairs_of_words) {
+    static const char *const words[] = {"false", "true", "no", "YES", "off", "On", "0", "1"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "--enable-prefix-caching=%s", words[i]);
+        settled(line);
+        ck_assert_msg(options.scheduler.prefix_caching == (i % 2 == 1), "%s", line);
+    }
+}
+END_TEST
+
 START_TEST(times_are_converted) {
     static const struct {
         const char *line;
@@ -131,6 +142,7 @@ int main(void) {
     tcase_add_test(core, drafts_need_logit_rows_and_one_step_in_flight);
     tcase_add_test(core, memory_of_the_gpu_is_a_share_or_a_default);
     tcase_add_test(core, words_become_the_settings_of_the_engine);
+    tcase_add_test(core, booleans_have_four_pairs_of_words);
     tcase_add_test(core, times_are_converted);
     return suite_main(suite);
 }

@@ -345,6 +345,15 @@ static enum status tokenize_parse(struct api_tokenize **out, const char *body, s
     return api_tokenize_parse(out, body, strlen(body), &request_limits, err);
 }
 
+START_TEST(ids_of_logprobs_are_kept) {
+    struct api_request *request =
+        request_expect(&api_completions, "{\"prompt\":\"x\",\"logprob_token_ids\":[3,7]}");
+    ck_assert_int_eq(request->n_logprob_ids, 2);
+    ck_assert(request->logprob_ids[0] == 3 && request->logprob_ids[1] == 7);
+    api_request_free(request);
+}
+END_TEST
+
 /* A model without a reasoning format has no markers that the text could hold. */
 START_TEST(a_last_thought_is_kept_without_a_format) {
     struct api_request *request =
@@ -474,6 +483,7 @@ int main(void) {
     tcase_add_test(good, texts_keep_every_character);
     tcase_add_test(good, salts_differ);
     tcase_add_test(good, a_last_thought_is_kept_without_a_format);
+    tcase_add_test(good, ids_of_logprobs_are_kept);
     tcase_add_test(good, a_template_s_body_has_messages);
     tcase_add_test(good, tokenize_bodies);
     tcase_add_test(good, tokenize_bodies_with_tools);
