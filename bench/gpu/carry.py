@@ -1,20 +1,26 @@
 """Packs the programs for a GPU and the server with their libraries, for a machine that has neither: bench/gpu.sh carry
 
 The archive has gpu/ (suites and timing programs) and app/ (penstock); each has lib/. Both run if LD_LIBRARY_PATH names their
-lib/. The server is tried in a folder that holds nothing else but the C library.
+lib/. Both are tried in a folder that holds nothing else but the C library: the loader must find all libraries of each
+program for a GPU, and the server must answer a completion on the CPU.
 """
+import contextlib
 import glob
+import json
 import os
 import re
 import shutil
 import subprocess
 import tarfile
 import tempfile
+import time
+import urllib.request
 
 import build
 import tools
 
 LIMIT = 64 << 20  # bytes of the archive and of the tree together: what is often carried
+MODEL = "tests/vectors/families/qwen2.gguf"
 C_LIBRARY = r"(ld-linux\S*|lib(c|m|dl|rt|pthread|resolv))\.so"
 
 
@@ -43,20 +49,105 @@ def add_program(program, folder):
     return add_libraries(program, folder)
 
 
-def runs_alone(folder, program, arguments, c_library):
-    """Does folder/program run where only the folder and the C library exist? Returns a sentence if not, "" if it does; None if
-    this user cannot change the root."""
+NO_ROOT = "cannot change root|Operation not permitted|unshare failed"  # this user cannot change the root
+ALONE = {"LD_LIBRARY_PATH": "/app/lib"}
+
+
+@contextlib.contextmanager
+def bare_root(folder, c_library):
+    """A folder with app/, a copy of `folder`, and the C library. Yields the folder and the command that makes it the root."""
     with tempfile.TemporaryDirectory() as root:
         shutil.copytree(folder, os.path.join(root, "app"))
         for path in c_library:
             os.makedirs(root + os.path.dirname(path), exist_ok=True)
             shutil.copy(path, root + path)
-        change = ["chroot", root] if os.geteuid() == 0 else ["unshare", "-r", "chroot", root]
-        done = subprocess.run([*change, f"/app/{program}", *arguments], env={**os.environ, "LD_LIBRARY_PATH": "/app/lib"}, text=True,
-                              capture_output=True, timeout=60, check=False)
-        if re.search("cannot change root|Operation not permitted|unshare failed", done.stderr):
+        yield root, ["chroot", root] if os.geteuid() == 0 else ["unshare", "-r", "chroot", root]
+
+
+def judge_run(code, said):
+    """Returns a sentence about a program that failed, "" for one that did not, None if the root cannot be changed."""
+    if code and re.search(NO_ROOT, said):
+        return None
+    return f"exit {code}: {said.strip()[-300:]}" if code else ""
+
+
+def runs_alone(folder, program, arguments, c_library):
+    """Does folder/program run where only the folder and the C library exist? Returns what judge_run() says."""
+    with bare_root(folder, c_library) as (_, change):
+        done = subprocess.run([*change, f"/app/{program}", *arguments], env={**os.environ, **ALONE}, text=True, capture_output=True,
+                              timeout=60, check=False)
+        return judge_run(done.returncode, done.stderr or done.stdout)
+
+
+def loads_alone(folder, programs, c_library):
+    """Does the loader find the libraries of all these programs of a folder there? Returns what judge_run() says."""
+    loader = next(path for path in c_library if os.path.basename(path).startswith("ld-linux"))
+    with bare_root(folder, c_library) as (_, change):
+        for program in programs:
+            done = subprocess.run([*change, loader, "--list", f"/app/{program}"], env={**os.environ, **ALONE}, text=True,
+                                  capture_output=True, timeout=60, check=False)
+            if found := judge_run(done.returncode, done.stderr):
+                return f"{program}: {found}"
+            if found is None:
+                return None
+    return ""
+
+
+# ---- a server that answers ------------------------------------------------------------------------------------
+
+def wait_for_url(process, log, deadline):
+    """The address in a server's line "ready on", or None if the server ends before or the time is up."""
+    while deadline.left() > 0:
+        ended = process.poll() is not None
+        with open(log, encoding="utf-8", errors="replace") as file:
+            if ready := re.search(r"ready on (http://\S+)", file.read()):
+                return ready[1]
+        if ended:
             return None
-        return "" if done.returncode == 0 else f"exit {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}"
+        time.sleep(0.05)
+    return None
+
+
+def complete(url, deadline):
+    """Asks a server for four tokens. Returns "" or a sentence."""
+    asked = urllib.request.Request(url + "/v1/completions", json.dumps({"prompt": "a", "max_tokens": 4, "ignore_eos": True}).encode(),
+                                   {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(asked, timeout=max(deadline.left(), 0.1)) as answer:
+            tokens = json.load(answer)["usage"]["completion_tokens"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"no completion: {type(error).__name__}: {error}"
+    return "" if tokens == 4 else f"{tokens} tokens instead of 4"
+
+
+def answers(command, environment, log, seconds=60):
+    """Starts a server, asks for a completion, and ends it. Returns what judge_run() says."""
+    deadline = tools.Deadline(seconds)
+    with open(log, "w", encoding="utf-8") as said:
+        process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=said, stderr=subprocess.STDOUT,
+                                   start_new_session=True)
+    try:
+        url = wait_for_url(process, log, deadline)
+        found = complete(url, deadline) if url else "it is not ready"
+        process.terminate()
+        code = process.wait(timeout=max(deadline.left(), 1))
+    except subprocess.TimeoutExpired:
+        found, code = f"it did not end within {seconds} s", 1
+    finally:
+        tools.kill(process)
+    with open(log, encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    return judge_run(code or 1, f"{found}: {text}") if found else judge_run(code, text)
+
+
+def serves_alone(folder, model, c_library, log):
+    """Does folder/penstock serve a model on the CPU where only the folder and the C library exist?"""
+    with bare_root(folder, c_library) as (root, change):
+        shutil.copy(model, os.path.join(root, "model.gguf"))
+        return answers([*change, "/app/penstock", "serve", "--model", "/model.gguf", "--device", "cpu", "--port", "0"], ALONE, log)
+
+
+# ---- the archive ----------------------------------------------------------------------------------------------
 
 
 def tree_bytes(root=tools.ROOT):
@@ -67,7 +158,8 @@ def tree_bytes(root=tools.ROOT):
 
 
 def pack(folders, archive):
-    with tarfile.open(archive, "w:xz") as tar:
+    """Packs folders. The dictionary of preset 9, 64 MiB, holds both copies of the libraries, so that the second costs nothing."""
+    with tarfile.open(archive, "w:xz", preset=9) as tar:
         for folder in folders:
             tar.add(folder, arcname=os.path.basename(folder))
     return os.path.getsize(archive)
@@ -89,12 +181,15 @@ def carry(report, deadline):
         return None
     app, archive = os.path.join(tools.ROOT, build.BUILD, "app"), os.path.join(report.out, "penstock-gpu.txz")
     shutil.rmtree(app, ignore_errors=True)
-    c_library = add_program(server, app)
-    for program in glob.glob(os.path.join(programs, "gpu_*")):
+    c_library, made = add_program(server, app), sorted(glob.glob(os.path.join(programs, "gpu_*")))
+    for program in made:
         add_libraries(program, programs)
-    found = runs_alone(app, "penstock", ["version"], c_library)
-    report.step("run alone", "not tried: this user cannot change the root" if found is None else "failed" if found else "done", 0.0,
-                found or "")
+    tried = {"run alone": runs_alone(app, "penstock", ["version"], c_library),
+             "serve alone": serves_alone(app, os.path.join(tools.ROOT, MODEL), c_library, report.log("serve.log")),
+             "load alone": loads_alone(programs, [os.path.basename(program) for program in made], c_library)}
+    for name, found in tried.items():
+        report.step(name, "not tried: this user cannot change the root" if found is None else "failed" if found else "done", 0.0,
+                    found or "")
     sentence, fits = judge_size(pack([programs, app], archive), tree_bytes())
     report.step("pack", "done" if fits else "failed", 0.0, sentence)
     print(sentence)

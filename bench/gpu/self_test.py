@@ -48,6 +48,23 @@ SUITES = {"good": "echo 'good: Checks: 3, Failures: 0'",
           "hangs": "echo started; sleep 600", "crashes": "kill -SEGV $$"}
 SUITE_OF = {"fast": "good", "slow": "good", "hanging": "hangs", "failing": "bad", "wrong": "crashes", "lost": "good"}
 
+# A server that answers, never is ready, ends at once, answers otherwise, or does not end.
+SERVER = """import http.server, json, signal, sys
+kind = sys.argv[1]
+if kind == "ends":
+    sys.exit("libx.so.1: cannot open shared object file")
+signal.signal(signal.SIGTERM, signal.SIG_IGN if kind == "stays" else lambda *_: sys.exit(0))
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"usage": {"completion_tokens": 3 if kind == "wrong" else 4}}).encode())
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+if kind != "silent":
+    print(f"ready on http://127.0.0.1:{server.server_port} after 4 ms", flush=True)
+server.serve_forever()
+"""
+
 
 def times_of(kind):
     device = """[ "$4" ] || echo '{"device": "made up", "multiprocessors": 132, "l2_bytes": 62914560, "cublas": 1, "early_grids": 1}' >>$2\n"""
@@ -195,9 +212,10 @@ def test_carry(folder):
     assert not [name for name in os.listdir(os.path.join(app, "lib")) if name.startswith(("libc.", "ld-"))]
     found = carry.runs_alone(app, name, ["--version"], c_library)
     assert found in ("", None), found
+    assert carry.loads_alone(app, [name], c_library) == found
     os.unlink(glob.glob(os.path.join(app, "lib", "libstdc++*"))[0])
-    without = carry.runs_alone(app, name, ["--version"], c_library)
-    assert found is None or "libstdc++" in without, without
+    for without in (carry.runs_alone(app, name, ["--version"], c_library), carry.loads_alone(app, [name], c_library)):
+        assert found is None or "libstdc++" in without, without
     shutil.rmtree(os.path.join(app, "lib"))
     size = carry.pack([app], os.path.join(folder, "a.txz"))
     with tarfile.open(os.path.join(folder, "a.txz")) as tar:
@@ -207,7 +225,17 @@ def test_carry(folder):
     assert carry.tree_bytes() > 1 << 20
 
 
-TESTS = {"all": test_all, "carry": test_carry, "serve": test_serving} | {kind: lambda folder, kind=kind: test_first(folder, kind) for kind in FIRST}
+def test_carried_server(folder):
+    """A carried server must become ready, answer with as many tokens as asked for, and end."""
+    for kind, seconds, wanted in (("answers", 20, None), ("silent", 2, "it is not ready"), ("ends", 20, "libx.so.1: cannot open"),
+                                  ("wrong", 20, "3 tokens instead of 4"), ("stays", 2, "did not end within 2 s")):
+        log = os.path.join(folder, kind)
+        found = carry.answers([sys.executable, "-c", SERVER, kind], {}, log, seconds)
+        assert wanted in found if wanted else found == "", (kind, found)
+    assert carry.judge_run(1, "chroot: cannot change root directory") is None and carry.judge_run(0, "") == ""
+
+
+TESTS = {"all": test_all, "carry": test_carry, "carried": test_carried_server, "serve": test_serving} | {kind: lambda folder, kind=kind: test_first(folder, kind) for kind in FIRST}
 
 
 def run_test(folder, name):
