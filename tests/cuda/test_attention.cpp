@@ -27,6 +27,8 @@ static const attention_shape shapes[] = {
     {2, 2, 32, 32, KV_E4M3, DTYPE_BF16, 0, 0},
     {20, 1, 32, 16, KV_F16, DTYPE_F16, 0, 0},
     {67, 1, 16, 16, KV_F16, DTYPE_F16, 0, 0},
+    {34, 2, 64, 16, KV_BF16, DTYPE_BF16, 0, 0},
+    {33, 1, 128, 16, KV_F16, DTYPE_BF16, 300, 5},
     {4, 2, 64, 16, KV_F16, DTYPE_F16, 48, 0},
     {4, 2, 32, 16, KV_F16, DTYPE_F16, 300, 5},
     {4, 1, 64, 16, KV_E4M3, DTYPE_BF16, 257, 0},
@@ -143,7 +145,7 @@ END_TEST
 START_TEST(plans_stay_within_their_bounds) {
     uint64_t state = 17;
     for (int round = 0; round < 400; round++) {
-        const int G = 1 << random_below(&state, 3), H = G * (1 + random_below(&state, 20));
+        const int G = 1 << random_below(&state, 3), H = G * (1 + random_below(&state, 72));
         const int S = 1 + random_below(&state, 9), context = 1 + random_below(&state, 9000);
         std::vector<int32_t> row_start = {0}, position;
         for (int s = 0; s < S; s++) {
@@ -180,6 +182,32 @@ START_TEST(plans_stay_within_their_bounds) {
 }
 END_TEST
 
+/* The groups of Llama-3.1-8B, Falcon 180B and Falcon 7B: those of more than 16 query heads are cut
+ * into parts whose rows can be split. A decode row of 1,024 positions has an item for each span,
+ * and parts for all query heads. */
+START_TEST(rows_of_large_groups_are_split) {
+    const struct {
+        int H, G, heads, head_parts;
+    } groups[] = {{32, 8, 4, 1}, {232, 8, 15, 2}, {71, 1, 15, 5}};
+    const int32_t row_start[] = {0, 1}, position = 1023;
+    struct step step = {};
+    step.M = step.S = 1;
+    step.row_start = row_start;
+    step.position = &position;
+    for (const auto &of : groups) {
+        attention_item items[5];
+        struct attention_plan plan;
+        const struct attention_sight sight = {};
+        ck_assert_int_le(attention_max_items(1, 1, 1024, of.H, of.G, INT32_MAX), 5);
+        attention_make_plan(&plan, items, &step, of.H, of.G, &sight, 4 * of.heads);
+        ck_assert(plan.heads == of.heads && plan.head_parts == of.head_parts);
+        ck_assert(plan.heads * plan.head_parts >= of.H / of.G);
+        ck_assert(plan.n_items == 4 && plan.n_whole == 0 && plan.n_parts == 4 * of.heads);
+        for (int i = 0; i < 4; i++) ck_assert_int_eq(items[i].span, i);
+    }
+}
+END_TEST
+
 int main() {
     Suite *suite = suite_create("cuda_attention");
     add_attention_case(suite, "decode", decode_rows_are_right, N_SHAPES);
@@ -190,5 +218,6 @@ int main() {
     add_attention_case(suite, "ties", ties_and_extremes_are_right, 1);
     add_attention_case(suite, "empty", no_rows_are_no_work, 1);
     add_attention_case(suite, "plans", plans_stay_within_their_bounds, 1);
+    add_attention_case(suite, "plans", rows_of_large_groups_are_split, 1);
     return suite_main(suite);
 }

@@ -32,6 +32,7 @@ static const attention_shape shapes[] = {
     {8, 2, 64, 16, KV_BF16, DTYPE_BF16, 0, 0}, {3, 1, 80, 7, KV_F16, DTYPE_F16, 0, 0},
     {7, 1, 32, 16, KV_E4M3, DTYPE_BF16, 0, 0}, {4, 2, 32, 32, KV_F16, DTYPE_F16, 100, 6},
     {2, 2, 160, 16, KV_BF16, DTYPE_F16, 0, 0}, {6, 2, 32, 16, KV_F32, DTYPE_F32, 0, 0},
+    {34, 2, 32, 16, KV_F16, DTYPE_F16, 0, 0},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 

@@ -24,9 +24,10 @@
 constexpr int SPLIT = 64, SPAN_SPLITS = 4, SPAN = SPAN_SPLITS * SPLIT;
 constexpr int WHOLE_VECTORS = 64, CHUNK_VECTORS = 128, SPLIT_VECTORS = 16,
               ATTENTION_WARPS = SPAN_SPLITS;
-constexpr int ATTENTION_MAX_D = 256, ATTENTION_MAX_HEADS = WHOLE_VECTORS;
-constexpr int ATTENTION_WIDEST = 576;       /* the largest key of attention_float, */
-constexpr int ATTENTION_WIDEST_VALUE = 512; /* and its largest value */
+constexpr int ATTENTION_MAX_D = 256;
+constexpr int ATTENTION_MAX_HEADS = SPLIT_VECTORS; /* query heads per block: rows can be split */
+constexpr int ATTENTION_WIDEST = 576;              /* the largest key of attention_float, */
+constexpr int ATTENTION_WIDEST_VALUE = 512;        /* and its largest value */
 
 /* The work of one block for one key-value head (and one part of its query heads). A captured launch
  * has a fixed number of items; unused ones are zeros. */

@@ -87,7 +87,6 @@ static void plan_splits(const struct planner *p, struct attention_item item) {
 enum { FEW_SPANS = 4 };
 static bool wants_splits(const struct planner *p, const struct attention_item *all) {
     const int vectors = all->rows * p->plan->heads, spans = spans_of(all);
-    if (p->plan->heads > SPLIT_VECTORS) return false;
     if (vectors > SPLIT_VECTORS && (vectors > WHOLE_VECTORS || spans <= FEW_SPANS)) return false;
     return p->plan->n_parts + (int64_t)spans * vectors <= p->max_parts || spans == 1;
 }
@@ -130,6 +129,7 @@ void attention_make_plan(struct attention_plan *plan, struct attention_item *ite
     *plan = {};
     plan->head_parts = attention_head_parts(H, G);
     plan->heads = attention_heads(H, G);
+    assert(plan->heads > 0 && plan->heads <= SPLIT_VECTORS);
     max_parts = max_parts < INT32_MAX ? max_parts : INT32_MAX;
     const struct planner p = {plan,  items,     step,
                               sight, max_parts, chunks ? CHUNK_VECTORS : WHOLE_VECTORS};

@@ -11,7 +11,6 @@ static int64_t parts_wanted(const struct step_limits *limits, const struct kv_co
     const int64_t cached = (int64_t)c->n_blocks * c->block_size / SPAN + limits->max_seqs;
     const int64_t spans = min_int64(whole * limits->max_seqs, cached);
     const int heads = attention_heads(limits->H, G);
-    if (heads > SPLIT_VECTORS) return 0; /* such rows are never split */
     return max_int64(spans * heads, whole * SPLIT_VECTORS);
 }
 
