@@ -245,13 +245,15 @@ enum { HEAD_QUANTUM = 16 };
 
 /* Latent attention (DeepSeek-AI 2024): a row's key is a latent vector of `rank` numbers,
  * normalised, followed by D_rope rotated numbers, and its value is the latent vector. All query
- * heads read this one key head. */
+ * heads read this one key head. Queries may be scaled by position, as in struct heads. */
 struct latent {
-    int H;            /* query heads */
-    int rank;         /* of the latent vector */
-    int D_unrotated;  /* numbers of a query before its D_rope rotated ones */
-    struct rope rope; /* for the last D_rope numbers of queries and keys */
-    struct norm norm; /* of the latent vector */
+    int H;                /* query heads */
+    int rank;             /* of the latent vector */
+    int D_unrotated;      /* numbers of a query before its D_rope rotated ones */
+    struct rope rope;     /* for the last D_rope numbers of queries and keys */
+    struct norm norm;     /* of the latent vector */
+    const float *q_scale; /* [positions / q_scale_every, rounded up]; NULL: 1 */
+    int q_scale_every;    /* consecutive positions that share a scale; 2 or more */
 };
 
 /* A gated short convolution (LFM2: Liquid AI 2025). Each of N channels c is a sequence over the

@@ -279,7 +279,6 @@ SHORT_FILES = {
     "kernels/cuda/attention/e4m3.cu": A_CACHE,
     "kernels/cuda/attention/f16.cu": A_CACHE,
     "kernels/cuda/attention/kv_swap.cuh": A_DOOR,
-    "kernels/cuda/attention/latent.cuh": A_DOOR,
     "kernels/cuda/persistent/bf16.cu": A_TYPE,
     "kernels/cuda/persistent/f16.cu": A_TYPE,
     "kernels/cuda/runtime/cublas.cuh": A_DOOR,

@@ -35,21 +35,27 @@ static enum status refuse_unsaid(const struct conversion *c, struct err *err) {
     return STATUS_OK;
 }
 
+/* Returns why folders of the model are not written, or NULL. */
+static const char *unwritten(const struct model_config *config) {
+    if (config->latent.is_used) return "latent attention is not written";
+    if (config->C == 0 || config->state.kind == STATE_CONV) return NULL;
+    return config->state.kind == STATE_DELTA ? "those order value heads otherwise"
+                                             : "state spaces are not written";
+}
+
 enum status convert_folder(struct conversion *c, struct err *err) {
     enum status status = model_file_open(&c->source, c->job->in, MODEL_WHOLE, err);
     if (!status) status = model_config_read(&c->config, &c->source, err);
     if (status) return status;
-    if (c->config.C > 0 && c->config.state.kind != STATE_CONV)
+    const char *reason = unwritten(&c->config);
+    if (reason)
         return err_set(
             err, STATUS_USAGE, "model",
             "%s: folders of the architecture \"%s\" cannot be made into GGUF files here, "
             "because %s; quantise the folder when it is loaded: penstock serve %s {quantization} "
             "%s",
-            c->job->in, c->config.architecture,
-            c->config.latent.is_used              ? "latent attention is not written"
-            : c->config.state.kind == STATE_DELTA ? "those order value heads otherwise"
-                                                  : "state spaces are not written",
-            c->job->in, value_name(quantization_names, c->job->type));
+            c->job->in, c->config.architecture, reason, c->job->in,
+            value_name(quantization_names, c->job->type));
     const struct gguf_form form = model_gguf_form(&c->config);
     if (!form.architecture)
         return err_set(err, STATUS_USAGE, "model",

@@ -382,7 +382,8 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
 
 bool hf_config_has_experts(const struct hf_config *hf) {
     const struct json *value = key_value(hf->text, MOE_KEY);
-    return json_true(value) || json_number(key_value(hf->text, "num_local_experts")) > 0;
+    return json_true(value) ||
+           json_number(key_value(hf->text, "num_local_experts|n_routed_experts")) > 0;
 }
 
 enum status hf_config_read(struct model_config *config, struct hf_config *hf, struct err *err) {

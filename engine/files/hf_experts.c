@@ -112,6 +112,11 @@ static enum status read_groups(struct model_config *c, const struct json *root, 
     if (!status)
         status = key_int_or(root, "n_shared_experts|num_shared_experts", 1, 64, 1, &shared, err);
     if (!status) status = key_number_or(root, "routed_scaling_factor", 1e-6, 1e6, 1, &scale, err);
+    if (!status && !has_groups && e->n_groups > 1 && !key_value(root, "topk_method"))
+        return err_set(err, STATUS_BAD_FILE, "n_group",
+                       "key n_group: only 1 is supported in a model of the architecture \"%s\" "
+                       "without \"topk_method\", found %d",
+                       c->architecture, e->n_groups);
     if (!has_groups) e->n_groups = e->n_used_groups = 1;
     e->F_shared = shared * e->F;
     e->weight_scale = (float)scale;

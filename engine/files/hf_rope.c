@@ -218,6 +218,7 @@ static enum status read_rotation(struct rope_config *rope, float *beta,
     if (dims > 0) part = (double)dims / D;
     if (!status) status = key_number_or(of_part, part_keys, 1e-3, 1, part, &part, err);
     if (status) return status;
+    if (c->latent.is_used) part = 1; /* qk_rope_head_dim counts the rotated numbers: D */
     rope->base = (float)theta;
     rope->D_rope = is_part ? D : (int)(D * part);
     rope->stretch.part = part;

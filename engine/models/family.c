@@ -17,7 +17,8 @@
 
 /* clang-format off */
 static const struct model_family *const families[] = {
-    &model_llama, &model_mistral, &model_mistral3, &model_qwen2, &model_qwen3, &model_smollm3,
+    &model_llama, &model_mistral, &model_mistral3, &model_mistral4, &model_qwen2, &model_qwen3,
+    &model_smollm3,
     &model_phi3, &model_gemma, &model_gemma2, &model_gemma3, &model_gemma4, &model_gemma4_experts,
     &model_gpt2, &model_opt, &model_granite, &model_olmo2, &model_glm4, &model_ernie4_5,
     &model_seed_oss, &model_starcoder2, &model_stablelm, &model_cohere2, &model_exaone4,

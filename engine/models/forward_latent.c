@@ -11,7 +11,7 @@
  *     output of head h = V_h (sum of weight * norm(c))
  *
  * So the cache has one row (norm(c), rotated(r)) per token, all heads read it, and its first `rank`
- * numbers are the value. */
+ * numbers are the value. Queries may be scaled by position, after the product with K_h. */
 #include <assert.h>
 
 #include "engine/models/forward.h"
@@ -50,7 +50,9 @@ static void absorb(const struct place *at) {
         .rank = c->rank,
         .D_unrotated = c->D_unrotated,
         .rope = {m->rope.D_rope, inv_freq, m->rope.layout, m->rope.stretch.attention_factor},
-        .norm = latent_norm(at, ROLE_KV_A_NORM)};
+        .norm = latent_norm(at, ROLE_KV_A_NORM),
+        .q_scale = at->model->query_scale,
+        .q_scale_every = m->rope.stretch.original_context};
     assert(keys.w && m->rope.D_rope == c->D_rope && inv_freq);
     ADD(at, OP_MATMUL_HEADS, .y = {q}, .x = {latent}, .head_linear = keys);
     ADD(at, OP_LATENT_WRITE, .cache_layer = config_kv_layer(m, at->layer), .y = {q, at->a->k},

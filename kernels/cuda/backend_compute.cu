@@ -248,6 +248,9 @@ static void op_latent_write(struct backend *b, struct kv_cache *whole, int layer
     args.layout = latent->rope.layout;
     args.cosine = cuda->angles.cosine;
     args.sine = cuda->angles.sine;
+    args.q_scale = latent->q_scale;
+    args.q_scale_every = latent->q_scale_every;
+    args.position = at->position;
     args.slot = at->slot[cache->layer[layer].kind];
     latent_prepare(cuda->act, &args, cache, layer, cuda->stream);
 }

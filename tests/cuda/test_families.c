@@ -84,6 +84,7 @@ static const char *const models[] = {
     "folders/kimi_k2",
     "families/kimi_linear.gguf",
     "folders/kimi_linear_wide",
+    "folders/mistral4",
     "families/deepseek_v2_lite.gguf",
 };
 enum { N_MODELS = sizeof models / sizeof *models };

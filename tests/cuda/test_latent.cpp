@@ -15,12 +15,13 @@ using bytes = std::vector<uint8_t>;
 struct latent_case {
     int H, rank, D_rope, B;
     enum rope_layout layout;
+    int scale_every; /* of queries; 0: they are not scaled */
 };
 static const latent_case cases[] = {
-    {3, 48, 16, 16, ROPE_ADJACENT}, /* tiles in 16 bits */
-    {5, 64, 6, 5, ROPE_HALVES},
-    {1, 16, 70, 8, ROPE_ADJACENT},  /* fewer values than rotated numbers */
-    {2, 512, 64, 16, ROPE_ADJACENT} /* the sizes of published models */
+    {3, 48, 16, 16, ROPE_ADJACENT, 7}, /* tiles in 16 bits */
+    {5, 64, 6, 5, ROPE_HALVES, 0},
+    {1, 16, 70, 8, ROPE_ADJACENT, 0},  /* fewer values than rotated numbers */
+    {2, 512, 64, 16, ROPE_ADJACENT, 0} /* the sizes of published models */
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
@@ -30,7 +31,7 @@ enum { N_CASES = sizeof cases / sizeof *cases };
 struct inputs {
     latent_case c;
     int D, n_blocks;
-    floats k, from, q, gain, inv_freq;
+    floats k, from, q, gain, inv_freq, q_scale;
     std::vector<int32_t> position, slot, table;
     inputs(const latent_case &c_, bool rotates, enum dtype act);
 };
@@ -44,6 +45,7 @@ inputs::inputs(const latent_case &c_, bool rotates, enum dtype act)
     from = rounded(act, random_vector(&state, ROWS * H * (size_t)(UNROTATED + c.D_rope)));
     q = rounded(act, random_vector(&state, ROWS * H * width));
     gain = random_vector(&state, (size_t)c.rank);
+    q_scale = random_vector(&state, ROWS);
     for (size_t i = 0; rotates && i < inv_freq.size(); i++) inv_freq[i] = 1.0f / (float)(1 + 3 * i);
     for (int i = 0; i < n_blocks; i++) table.push_back(n_blocks - 1 - i);
     for (int i = 0; i < ROWS; i++) {
@@ -154,6 +156,10 @@ void world::step(int first, int n, outputs *out) {
     latent.rope = {in.c.D_rope, put(in.inv_freq.data(), in.inv_freq.size() * sizeof(float)),
                    in.c.layout, 1.25f};
     latent.norm = {NORM_RMS, put(in.gain.data(), in.gain.size() * sizeof(float)), nullptr, 1e-6f};
+    if (in.c.scale_every) {
+        latent.q_scale = put(in.q_scale.data(), in.q_scale.size() * sizeof(float));
+        latent.q_scale_every = in.c.scale_every;
+    }
     struct attention attention = {};
     attention.H = in.c.H, attention.scale = 1.0f / (float)in.D;
     float *q = put_rows(in.q, first, n), *k = put_rows(in.k, first, n);

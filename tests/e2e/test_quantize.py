@@ -111,9 +111,8 @@ REFUSED = {
     **dict.fromkeys(["qwen3_5", "qwen3_5_moe", "qwen3_next"], "cannot be made into GGUF files here, because those order value heads otherwise"),
     **dict.fromkeys(["kimi_linear", "kimi_linear_wide"], "cannot be made into GGUF files here, because latent attention is not written"),
     **dict.fromkeys(["granite4_h", "granite4_h_moe", "bamba", "mamba2", "nemotron_h", "falcon_h1", "falcon_h1_norm"], "cannot be made into GGUF files here, because state spaces are not written"),
-    **dict.fromkeys(["deepseek_v2", "deepseek_v2_lite"], "GGUF files do not support the architecture \"deepseek_v2\""),
-    **dict.fromkeys(["deepseek_v3", "kimi_k2"], "GGUF files do not support the architecture \"deepseek_v3\""),
-    "glm4_moe_lite": "GGUF files do not support the architecture \"glm4_moe_lite\"",
+    **dict.fromkeys(["deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "kimi_k2", "glm4_moe_lite", "mistral4"],
+                    "cannot be made into GGUF files here, because latent attention is not written"),
     "opt_350m": "GGUF files do not support the architecture \"opt\"",
     **dict.fromkeys(["mistral", "ministral"], "a sliding window is not supported in a model of the architecture \"llama\""),
     "smollm3": "layer without positions: 1 in the folder, 0 in the file",  # the tiny model's are not each fourth layer

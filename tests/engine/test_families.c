@@ -183,8 +183,10 @@ static const char *const models[] = {
     "families/deepseek_v2_lite.gguf",
     "families/glm4_moe_lite.gguf",
     "families/kimi_linear.gguf",
+    "families/mistral4.gguf",
+    "folders/mistral4",
 };
-enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 47, N_NARROW = 39, N_PACKED = 23 };
+enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 49, N_NARROW = 41, N_PACKED = 23 };
 
 static const struct {
     enum compute_dtype dtype;

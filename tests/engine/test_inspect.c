@@ -260,8 +260,8 @@ static const char *const kinds[] = {
     "folders/gemma4_moe",        "folders/gemma4",          "families/qwen2moe.gguf",
     "families/command_r.gguf",   "families/exaone4.gguf",   "families/lfm2_moe.gguf",
     "families/qwen3_5_moe.gguf", "families/falcon_h1.gguf", "families/nemotron_h.gguf",
-    "families/deepseek_v2.gguf", "folders/gpt_oss",         "families/granitemoe.gguf",
-    "families/apertus.gguf"};
+    "families/deepseek_v2.gguf", "folders/mistral4",        "folders/gpt_oss",
+    "families/granitemoe.gguf",  "families/apertus.gguf"};
 
 /* Models that two ranks share. */
 static const char *const shared[] = {"families/qwen2.gguf", "folders/opt_350m",

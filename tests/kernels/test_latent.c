@@ -15,7 +15,8 @@ enum { ROWS = 277, MOST_HEADS = 26, UNROTATED = 5, MOST_BLOCKS = ROWS };
 static const struct latent_case {
     int H, rank, D_rope, B;
     enum rope_layout layout;
-} cases[] = {{3, 48, 16, 16, ROPE_ADJACENT},
+    int scale_every; /* of queries; 0: they are not scaled */
+} cases[] = {{3, 48, 16, 16, ROPE_ADJACENT, 7},
              {5, 64, 8, 4, ROPE_HALVES},
              {MOST_HEADS, 128, 2, 32, ROPE_ADJACENT},
              {1, 16, 70, 6, ROPE_ADJACENT}};
@@ -29,7 +30,7 @@ struct latent_data {
     const struct latent_case *c;
     int D;
     struct latent latent;
-    float *k, *from, *q, *gain, *inv_freq;
+    float *k, *from, *q, *gain, *inv_freq, *q_scale;
     int32_t position[ROWS], slot[ROWS], table[MOST_BLOCKS], row_start[2];
 };
 
@@ -43,6 +44,7 @@ static struct latent_data *data_new(const struct latent_case *c) {
     d->from = random_floats(&state, ROWS * H * (UNROTATED + rope));
     d->q = random_floats(&state, ROWS * H * (size_t)d->D);
     d->gain = random_floats(&state, (size_t)c->rank);
+    d->q_scale = random_floats(&state, ROWS);
     d->inv_freq = mem_calloc(rope, sizeof *d->inv_freq);
     for (int i = 0; i < c->D_rope / 2; i++) d->inv_freq[i] = 1.0f / (float)(1 + 3 * i);
     d->latent = (struct latent){.H = c->H,
@@ -50,6 +52,7 @@ static struct latent_data *data_new(const struct latent_case *c) {
                                 .D_unrotated = UNROTATED,
                                 .rope = {c->D_rope, d->inv_freq, c->layout, 1.25f},
                                 .norm = {NORM_RMS, d->gain, NULL, 1e-6f}};
+    if (c->scale_every) d->latent.q_scale = d->q_scale, d->latent.q_scale_every = c->scale_every;
     const int n_blocks = (ROWS + c->B - 1) / c->B;
     for (int i = 0; i < n_blocks; i++) d->table[i] = n_blocks - 1 - i;
     for (int i = 0; i < ROWS; i++) {
@@ -61,7 +64,8 @@ static struct latent_data *data_new(const struct latent_case *c) {
 }
 
 static void data_free(struct latent_data *d) {
-    free(d->k), free(d->from), free(d->q), free(d->gain), mem_free(d->inv_freq), mem_free(d);
+    free(d->k), free(d->from), free(d->q), free(d->gain), free(d->q_scale);
+    mem_free(d->inv_freq), mem_free(d);
 }
 
 static struct step step_of(const struct latent_data *d, int first, int n, int32_t row_start[2]) {
@@ -89,14 +93,13 @@ static struct kv_cache *cache_new(struct backend *b, const struct latent_data *d
     return cache;
 }
 
-/* Writes all rows in steps of n rows. Returns the queries' ends in q, [ROWS][H][D]; the caller
- * frees it. */
+/* Writes all rows in steps of n rows. Returns the queries, [ROWS][H][D]; the caller frees them. */
 static float *write_latents(struct backend *b, struct kv_cache *cache, const struct latent_data *d,
                             int n) {
     const size_t D = (size_t)d->D, H = (size_t)d->c->H;
     const size_t from = H * (UNROTATED + (size_t)d->c->D_rope);
-    float *k = mem_alloc(ROWS * D * sizeof *k), *q = mem_calloc(ROWS * H * D, sizeof *q);
-    memcpy(k, d->k, ROWS * D * sizeof *k);
+    float *k = mem_alloc(ROWS * D * sizeof *k), *q = mem_alloc(ROWS * H * D * sizeof *q);
+    memcpy(k, d->k, ROWS * D * sizeof *k), memcpy(q, d->q, ROWS * H * D * sizeof *q);
     for (int row = 0; row < ROWS; row += n) {
         int32_t row_start[2];
         const size_t at = (size_t)row;
@@ -153,6 +156,18 @@ static double rotated(const struct latent_data *d, const float *x, int i, int po
     return 1.25 * ((double)x[i] * cos(angle) + (double)x[other] * sine);
 }
 
+/* Checks head h of row m: the scale of its position applies to all its numbers. */
+static void check_query(const struct latent_data *d, const float *q, const float *from, int m,
+                        int h) {
+    const int rank = d->c->rank, every = d->c->scale_every;
+    const double scale = every ? (double)d->q_scale[m / every] : 1;
+    for (int i = 0; i < d->D; i++) {
+        const double was = i < rank ? (double)d->q[(m * d->c->H + h) * d->D + i]
+                                    : rotated(d, from + UNROTATED, i - rank, m);
+        ck_assert_double_eq_tol((double)q[i], was * scale, 1e-4 * (1 + fabs(was * scale)));
+    }
+}
+
 START_TEST(keys_and_queries_are_those_of_the_formulas) {
     struct latent_data *d = data_new(&cases[_i]);
     struct backend *b = open_backend("plain", 2, ROWS, 256);
@@ -169,11 +184,7 @@ START_TEST(keys_and_queries_are_those_of_the_formulas) {
             ck_assert_double_eq_tol((double)keys[m * d->D + i], want, 1e-4 * (1 + fabs(want)));
         }
         for (int h = 0; h < H; h++)
-            for (int i = 0; i < d->c->D_rope; i++) {
-                double want = rotated(d, d->from + (m * H + h) * from + UNROTATED, i, m);
-                ck_assert_double_eq_tol((double)q[(m * H + h) * d->D + rank + i], want,
-                                        1e-4 * (1 + fabs(want)));
-            }
+            check_query(d, q + (m * H + h) * d->D, d->from + (m * H + h) * from, m, h);
     }
     mem_free(q), mem_free(keys);
     b->cache->kv_free(b, cache);

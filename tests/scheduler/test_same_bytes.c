@@ -90,6 +90,7 @@ static const struct variety {
     {"kimi_linear", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/kimi_linear.gguf"},
     {"kimi_linear_wide", .kv_dtype = KV_DTYPE_FLOAT16,
      .file = "tests/vectors/folders/kimi_linear_wide"},
+    {"mistral4", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/folders/mistral4"},
     {"phi3", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/phi3.gguf"},
 };
 

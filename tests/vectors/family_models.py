@@ -457,6 +457,14 @@ def kimi_linear_wide():
                           moe_intermediate_size=32)
 
 
+def mistral4():
+    """All layers have experts, and queries are scaled by position."""
+    latent = {**LATENT, "num_attention_heads": 3, "num_key_value_heads": 3}
+    return transformers.Mistral4ForCausalLM(transformers.Mistral4Config(
+        num_hidden_layers=2, q_lora_rank=24, n_routed_experts=7, n_shared_experts=1, n_group=1, topk_group=1, first_k_dense_replace=0,
+        routed_scaling_factor=1.0, norm_topk_prob=True, rope_parameters={**YARN, "llama_4_scaling_beta": 0.4}, **latent))
+
+
 def glm4_moe_lite():
     """A value is larger than the part of a key that is not rotated."""
     return transformers.Glm4MoeLiteForCausalLM(transformers.Glm4MoeLiteConfig(
@@ -526,7 +534,7 @@ def falcon_h1():
     return falcon_h1_of()
 
 
-FAMILIES = {"kimi_linear": kimi_linear, "mamba2": mamba2, "nemotron_h": nemotron_h, "falcon_h1": falcon_h1, "granite4_h": granite4_h, "granite4_h_moe": granite4_h_moe, "deepseek_v3": deepseek_v3, "deepseek_v2": deepseek_v2, "deepseek_v2_lite": deepseek_v2_lite, "glm4_moe_lite": glm4_moe_lite,
+FAMILIES = {"kimi_linear": kimi_linear, "mamba2": mamba2, "nemotron_h": nemotron_h, "falcon_h1": falcon_h1, "granite4_h": granite4_h, "granite4_h_moe": granite4_h_moe, "deepseek_v3": deepseek_v3, "deepseek_v2": deepseek_v2, "deepseek_v2_lite": deepseek_v2_lite, "glm4_moe_lite": glm4_moe_lite, "mistral4": mistral4,
             "lfm2": lfm2, "lfm2_moe": lfm2_moe, "qwen3_5": qwen3_5, "qwen3_5_moe": qwen3_5_moe, "qwen3_next": qwen3_next, "falcon": falcon, "falcon_40b": falcon_40b, "gptneox": gptneox, "gptneox_sequential": gptneox_sequential,
             "qwen2_5_vl": qwen2_5_vl, "qwen3_vl": qwen3_vl, "qwen3_vl_moe": qwen3_vl_moe,
             "qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,

@@ -33,6 +33,8 @@ def add_latent_keys(writer, family, c):
         writer.add_rope_scaling_factor(rope["factor"])
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
         writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
+    if rope.get("llama_4_scaling_beta"):
+        writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
     writer.add_leading_dense_block_count(getattr(c, "first_k_dense_replace", 1))
     writer.add_expert_count(c.n_routed_experts)
     writer.add_expert_used_count(c.num_experts_per_tok)

@@ -344,6 +344,8 @@ NAMES.update({name: DEEPSEEK for name in LATENT})
 ARCHITECTURES.update({name: "deepseek2" for name in LATENT})
 NAMES["kimi_linear"] = {**DEEPSEEK, **kimi_files.NAMES}
 ARCHITECTURES["kimi_linear"] = "kimi-linear"
+LATENT += ("mistral4",)
+NAMES["mistral4"] = DEEPSEEK
 ARCHITECTURES.update(space_files.ARCHITECTURES)
 NEOX = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "attention.query_key_value": "attn_qkv",
         "attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"}

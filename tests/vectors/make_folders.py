@@ -665,6 +665,7 @@ FOLDERS = {
     "kimi_linear": (family_models.kimi_linear, torch.bfloat16, "1GB", None),
     "kimi_linear_wide": (family_models.kimi_linear_wide, torch.bfloat16, "1GB", kimi_folders.finish),
     "kimi_k2": (kimi_k2, torch.bfloat16, "1GB", finish_kimi_k2),
+    "mistral4": (family_models.mistral4, torch.bfloat16, "1GB", finish_ministral3),
     "lfm2": (lfm2, torch.bfloat16, "1GB", finish_lfm2),
     "lfm2_moe": (lfm2_moe, torch.bfloat16, "1GB", None),
     "qwen3_5": (qwen3_5, torch.bfloat16, "1GB", finish_delta),

@@ -3,7 +3,8 @@
  * first layers have a plain MLP, the others shared experts. DeepSeek V2 chooses experts by a
  * softmax, within the groups with the largest scores; V3, R1, Kimi K2 (Moonshot AI 2025) and
  * GLM-4.7-Flash (Z.ai 2026) by sigmoids with a correction. All of them are "deepseek2" in GGUF
- * files.
+ * files. Mistral Small 4 (Mistral AI 2026) chooses by a softmax, all its layers have experts, and
+ * it scales queries by position.
  *
  * Kimi Linear (Moonshot AI 2025) has the attention and the experts of V3, but its attention does
  * not rotate, and three of four layers have a delta rule with a decay per channel instead. */
@@ -20,10 +21,21 @@ static const char *const none[] = {NULL};
 static const char *const v2_hf[] = {"DeepseekV2ForCausalLM", NULL};
 static const char *const v3_hf[] = {"DeepseekV3ForCausalLM", "KimiK2ForCausalLM", NULL};
 static const char *const glm_hf[] = {"Glm4MoeLiteForCausalLM", NULL};
+/* the second is also the class of folders without experts: model_mistral3 */
+static const char *const mistral4_hf[] = {"Mistral4ForCausalLM", "Mistral3ForConditionalGeneration",
+                                          NULL};
 static const struct role_alias alias[] = {{ROLE_SHARED_GATE, "mlp.shared_experts.gate_proj.weight"},
                                           {ROLE_SHARED_UP, "mlp.shared_experts.up_proj.weight"},
                                           {ROLE_SHARED_DOWN, "mlp.shared_experts.down_proj.weight"},
                                           {0}};
+
+static const struct role_alias mistral4_alias[] = {
+    {ROLE_SHARED_GATE, "mlp.shared_experts.gate_proj.weight"},
+    {ROLE_SHARED_UP, "mlp.shared_experts.up_proj.weight"},
+    {ROLE_SHARED_DOWN, "mlp.shared_experts.down_proj.weight"},
+    {ROLE_EXPERTS_GATE_UP, "mlp.experts.gate_up_proj"},
+    {ROLE_EXPERTS_DOWN, "mlp.experts.down_proj"},
+    {0}};
 
 /* Scores are divided by the root of the expanded size of a query, and multiplied by the square of
  * YaRN's factor. */
@@ -149,4 +161,33 @@ const struct model_family model_kimi_linear = {
     .by_sigmoid = true,
     .folder = {.alias = kimi_alias, .D = 64},
     .finish = finish,
+};
+
+/* Its groups would rank by the sum of their two best experts, and no published model has groups. */
+static enum status finish_mistral4(struct model_config *config, struct err *err) {
+    if (config->experts.n_groups > 1)
+        return err_set(err, STATUS_BAD_FILE, "n_group",
+                       "key n_group: only 1 is supported in a model of the architecture "
+                       "\"mistral4\", found %d",
+                       config->experts.n_groups);
+    return finish(config, err);
+}
+
+const struct model_family model_mistral4 = {
+    .gguf = "mistral4",
+    .hf = mistral4_hf,
+    .roles = ROLES,
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_SHARED | ROLES_OF_SHAPE,
+    .norm = NORM_RMS,
+    .norm_epsilon = 1e-6f,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_ADJACENT,
+    .scales_queries = true,
+    .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
+    .has_latents = true,
+    .folder = {.alias = mistral4_alias,
+               .fused = ROLES_FUSED_EXPERTS,
+               .rotates_adjacent = true,
+               .D = 64},
+    .finish = finish_mistral4,
 };

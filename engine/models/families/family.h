@@ -251,7 +251,7 @@ extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gp
 extern const struct model_family model_bamba, model_mamba2, model_nemotron_h,
     model_falcon_h1; /* recurrent.c */
 extern const struct model_family model_deepseek2, model_deepseek_v2, model_deepseek_v3,
-    model_glm4_moe_lite, model_kimi_linear; /* deepseek.c */
+    model_glm4_moe_lite, model_kimi_linear, model_mistral4; /* deepseek.c */
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
     model_granitemoe, model_minimax_m2, model_qwen3vlmoe, model_ernie4_5_moe; /* experts.c */
 extern const struct model_family model_gpt_oss, model_glm4_moe;

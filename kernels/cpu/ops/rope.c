@@ -119,12 +119,13 @@ static void make_values(const struct heads_job *job, int m) {
     norm_heads(job, job->v + at, job->heads->v_gain, NULL, job->kv->G, HEAD_NORMS_ALIKE);
 }
 
-static void scale_queries(const struct heads_job *job, int m) {
-    const struct heads *heads = job->heads;
-    size_t width = (size_t)heads->H * (size_t)job->kv->D;
+/* Multiplies the H queries of row m by scales[position / every]; NULL: by 1. */
+static void scale_queries(const struct heads_job *job, int H, const float *scales, int every,
+                          int m) {
+    size_t width = (size_t)H * (size_t)job->kv->D;
     float *q = job->q + (size_t)m * width;
-    if (!heads->q_scale) return;
-    float scale = heads->q_scale[job->cpu->step->position[m] / heads->q_scale_every];
+    if (!scales) return;
+    float scale = scales[job->cpu->step->position[m] / every];
     for (size_t i = 0; i < width; i++) q[i] = q[i] * scale;
 }
 
@@ -209,7 +210,7 @@ static void rope_write_piece(void *arg, int i, int thread) {
     const struct heads *heads = job->heads;
     for (int m = i * ROWS_AT_ONCE; m < piece_end(job->cpu, i, ROWS_AT_ONCE); m++) {
         norm_and_rotate(job, job->q, heads->q_gain, heads->q_bias, heads->H, m);
-        scale_queries(job, m);
+        scale_queries(job, heads->H, heads->q_scale, heads->q_scale_every, m);
         if (!job->k) continue;
         make_values(job, m);
         norm_and_rotate(job, job->k, heads->k_gain, heads->k_bias, job->kv->G, m);
@@ -262,6 +263,7 @@ static void latent_piece(void *arg, int i, int thread) {
     for (int m = i * ROWS_AT_ONCE; m < piece_end(job->cpu, i, ROWS_AT_ONCE); m++) {
         float *k = job->k + (size_t)m * (size_t)job->kv->D;
         rotate_latent_queries(job, m);
+        scale_queries(job, l->H, l->q_scale, l->q_scale_every, m);
         path_norm(job->cpu->path, k, k, &l->norm, l->rank);
         job->cpu->path->rope(k + l->rank, 1, job->kv->D, l->rope.D_rope,
                              job->angles->cosine + (size_t)m * pairs,
@@ -277,6 +279,7 @@ void op_latent_write(struct backend *b, struct kv_cache *cache, int layer,
     const struct kv_kind *kv = kv_kind(cache, layer);
     assert(kv->shares && kv->G == 1 && kv->D_value == latent->rank && kv->D <= cpu->max_d);
     assert(latent->rope.D_rope > 0 && latent->rank + latent->rope.D_rope == kv->D);
+    assert(!latent->q_scale || latent->q_scale_every > 1);
     struct heads_job job = {.cpu = cpu,
                             .kv = kv,
                             .place = cache->layer[layer].place,

@@ -57,6 +57,20 @@ __device__ __forceinline__ void write_key(const latent_args &a, const latent_ang
     rotate_end(x + a.rank, angles, lane, [&](int d, float value) { put(a.rank + d, value); });
 }
 
+/* Writes the rotated end of a query, and scales all its numbers. */
+template <class T>
+__device__ __forceinline__ void write_query(const latent_args &a, const latent_angles &angles,
+                                            int m, int head, int lane) {
+    const size_t number = (size_t)m * a.H + head;
+    const T *from = static_cast<const T *>(a.from) + number * (a.D_unrotated + a.D_rope);
+    T *to = static_cast<T *>(a.q) + number * (a.rank + a.D_rope);
+    const float scale = a.q_scale ? a.q_scale[a.position[m] / a.q_scale_every] : 1.0f;
+    for (int d = lane; a.q_scale && d < a.rank; d += WARP)
+        to[d] = from_float<T>(to_float(to[d]) * scale);
+    rotate_end(from + a.D_unrotated, angles, lane,
+               [&](int d, float value) { to[a.rank + d] = from_float<T>(value * scale); });
+}
+
 template <class T, class KV>
 __global__ void __launch_bounds__(LATENT_WARPS *WARP)
     latent_kernel(const __grid_constant__ latent_args a, const latent_keys<KV> keys) {
@@ -66,15 +80,10 @@ __global__ void __launch_bounds__(LATENT_WARPS *WARP)
     const latent_angles angles = {a.cosine + (size_t)m * pairs, a.sine + (size_t)m * pairs, pairs,
                                   a.layout == ROPE_ADJACENT};
     if (head > a.H) return; /* true for a whole warp */
-    if (head == a.H) {
+    if (head == a.H)
         write_key<T, KV>(a, angles, keys, m, lane);
-        return;
-    }
-    const size_t number = (size_t)m * a.H + head;
-    const T *from = static_cast<const T *>(a.from) + number * (a.D_unrotated + a.D_rope);
-    T *to = static_cast<T *>(a.q) + number * (a.rank + a.D_rope) + a.rank;
-    rotate_end(from + a.D_unrotated, angles, lane,
-               [&](int d, float value) { to[d] = from_float<T>(value); });
+    else
+        write_query<T>(a, angles, m, head, lane);
 }
 
 void latent_prepare(enum dtype act, const struct latent_args *args, const struct kv_cache *cache,
@@ -82,6 +91,7 @@ void latent_prepare(enum dtype act, const struct latent_args *args, const struct
     const struct kv_config *config = &cache->config;
     const dim3 grid((unsigned)args->M, (unsigned)(args->H / LATENT_WARPS + 1));
     assert(args->D_rope > 0 && args->D_rope % 2 == 0 && args->H > 0);
+    assert(!args->q_scale || (args->q_scale_every > 1 && args->position));
     assert(cache->D_shared == args->rank && config->G == 1);
     assert(config->D == args->rank + args->D_rope && config->dtype != DTYPE_E4M3);
     uint8_t *keys = cache->keys + cache->layer[layer].first * cache->block_bytes;

@@ -7,7 +7,9 @@
 
 /* Pointers are device memory; rows have type `act`. */
 struct latent_args {
-    void *q;          /* [M][H][rank + D_rope]: the last D_rope numbers of each head are written */
+    /* [M][H][rank + D_rope]: the last D_rope numbers of each head are written, and the others are
+     * multiplied by the scale of the position */
+    void *q;
     const void *from; /* [M][H][D_unrotated + D_rope] */
     const void *k;    /* [M][rank + D_rope] */
     int M, H, rank, D_unrotated, D_rope;
@@ -15,6 +17,9 @@ struct latent_args {
     float epsilon;
     enum rope_layout layout;
     const float *cosine, *sine; /* [M][D_rope / 2] */
+    const float *q_scale;       /* of queries, by position / q_scale_every; NULL: 1 */
+    int q_scale_every;          /* above 1: padding has position -1 */
+    const int32_t *position;    /* [M]; read if there are such scales */
     const int32_t *slot;        /* [M] below 0: padding, without a key */
 };
 
