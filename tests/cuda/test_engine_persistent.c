@@ -134,15 +134,15 @@ START_TEST(other_models_have_graphs) {
 }
 END_TEST
 
-/* More query heads per key-value head than a split item can hold. */
-START_TEST(rows_of_many_heads_have_graphs) {
+/* More query heads per key-value head than a block of attention takes: the group is cut. */
+START_TEST(groups_of_many_heads_are_part_of_the_grid) {
     struct tiny_model tiny = model_of(&varieties[0]);
     tiny.H = 20;
     tiny.G = 1;
     tiny.L = 1;
     struct request_set *set = learn(&tiny, &varieties[0]);
     const struct setting setting = setting_of(2);
-    ck_assert_uint_eq(run_all(set, &setting), 0);
+    ck_assert(run_all(set, &setting) > 4 || !emu_cooperative_run);
     tiny_set_drop(set);
 }
 END_TEST
@@ -166,7 +166,7 @@ int main(int n_arguments, char **arguments) {
     tcase_add_loop_test(core, bytes_are_those_of_single_kernels, 0, watched ? 1 : N_VARIETIES);
     if (!watched) {
         tcase_add_test(core, other_models_have_graphs);
-        tcase_add_test(core, rows_of_many_heads_have_graphs);
+        tcase_add_test(core, groups_of_many_heads_are_part_of_the_grid);
         tcase_add_test(core, steps_take_each_other_s_place);
     }
     suite_add_tcase(suite, core);
