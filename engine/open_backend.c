@@ -179,6 +179,7 @@ struct backend_config backend_plan(const struct engine *engine,
     if (m.n_ahead > 0) widest = max_int(widest, 2 * m.K); /* an embedding and a hidden vector */
     widest = max_int(widest, m.latent.is_used ? latent_width(&m) : layers.q);
     if (m.K_embedding > widest) widest = m.K_embedding;
+    if (m.C > 0) widest = max_int(widest, max_int(config_recurrent_width(&m), m.state.dk));
     int expert = m.experts.F > m.experts.F_shared ? m.experts.F : m.experts.F_shared;
     if (expert > widest) widest = expert;
     enum dtype half = config->dtype == COMPUTE_FLOAT16 ? DTYPE_F16 : DTYPE_BF16;

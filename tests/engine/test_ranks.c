@@ -141,7 +141,7 @@ END_TEST
 /* Value heads that are tiled (GGUF files) and grouped (folders) over fewer key heads, groups of a
  * state space, channels of a short convolution, and query heads over latent vectors. The experts of
  * the last ones are too narrow for two ranks, so those models have wider ones, with random
- * weights. */
+ * weights. The delta rule of the very last one is wider than the stream and the MLPs. */
 static const struct {
     const char *model;
     bool is_widened;
@@ -152,22 +152,25 @@ static const struct {
     {"folders/granite4_h", false},    {"families/falcon_h1.gguf", false},
     {"folders/qwen3_5_moe", true},    {"ahead/qwen3_next", true},
     {"folders/lfm2_moe", true},       {"folders/deepseek_v2", true},
-    {"folders/deepseek_v3", true},
+    {"folders/deepseek_v3", true},    {"folders/kimi_linear_wide", true},
 };
 
-/* Writes the folder's config.json to `to` with experts of 32 instead of 16. */
+/* Writes the folder's config.json to `to` with experts of 32, and 8 heads of Kimi's delta rule. */
 static void write_widened(const char *folder, const char *to) {
-    static const char *const keys[] = {"\"moe_intermediate_size\": ",
-                                       "\"shared_expert_intermediate_size\": "};
+    static const struct {
+        const char *key, *value;
+    } wider[] = {{"\"moe_intermediate_size\": ", "32"},
+                 {"\"shared_expert_intermediate_size\": ", "32"},
+                 {"\"num_heads\": ", "8"}};
     char path[160], text[8192] = "";
     snprintf(path, sizeof path, "%s/config.json", folder);
     FILE *f = fopen(path, "r");
     ck_assert_ptr_nonnull(f);
     const size_t n = fread(text, 1, sizeof text - 1, f);
     ck_assert(n > 0 && n < sizeof text - 1 && fclose(f) == 0);
-    for (int i = 0; i < 2; i++) {
-        char *at = strstr(text, keys[i]);
-        if (at) memcpy(at + strlen(keys[i]), "32", 2);
+    for (int i = 0; i < 3; i++) {
+        char *at = strstr(text, wider[i].key);
+        if (at) memcpy(at + strlen(wider[i].key), wider[i].value, strlen(wider[i].value));
     }
     f = fopen(to, "w");
     ck_assert(f && fwrite(text, 1, n, f) == n && fclose(f) == 0);
