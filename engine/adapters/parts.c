@@ -226,7 +226,7 @@ static int64_t row_of(const struct adapter_file *file, const struct matrix_slice
     const struct kv_heads heads = config_heads(config, slice->layer);
     const bool turns = slice->role == ROLE_Q || slice->role == ROLE_K;
     const enum rope_layout from = adapter_layout(file), to = config->rope.layout;
-    if (turns && config->rope.D_rope > 0 && from != to) {
+    if (turns && config->rope.is_used && config->rope.D_rope > 0 && from != to) {
         int D = config->rope.D_rope, head = n / heads.D * heads.D, d = n % heads.D;
         if (d < D && to == ROPE_ADJACENT)
             d = d / 2 + d % 2 * (D / 2);

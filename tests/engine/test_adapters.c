@@ -352,9 +352,10 @@ END_TEST
 /* Models with several kinds of layers: attention, gated attention, delta rules, short convolutions,
  * latent attention, experts. */
 static const char *const kinds[] = {
-    "families/qwen3.gguf",   "families/gpt2.gguf",        "families/lfm2.gguf",
-    "families/qwen3_5.gguf", "families/deepseek_v2.gguf", "families/deepseek_v2_lite.gguf",
-    "families/gemma3.gguf",  "families/falcon.gguf",      "families/granitemoe.gguf",
+    "families/qwen3.gguf",       "families/gpt2.gguf",        "families/lfm2.gguf",
+    "families/qwen3_5.gguf",     "families/deepseek_v2.gguf", "families/deepseek_v2_lite.gguf",
+    "families/gemma3.gguf",      "families/falcon.gguf",      "families/granitemoe.gguf",
+    "families/kimi_linear.gguf",
 };
 
 enum { N_KINDS = sizeof kinds / sizeof *kinds, PROMPT = 12 };
