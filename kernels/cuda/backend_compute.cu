@@ -68,11 +68,6 @@ static bool consider_one_grid(struct backend *b, const struct program *program,
     const int rows = step->M;
     struct queued_pass pass = {b, program, step, cache};
     step_upload(&cuda->step, step, rows, &cuda->attention, cache->config.block_size, cuda->stream);
-    for (int w = 0; w < MAX_WINDOWS; w++) {
-        if (rows > 1 || cuda->attention.plan[w].n_whole == 0) continue;
-        cuda->persistent.misfit = "more query heads share keys than a part of attention supports";
-        return false;
-    }
     cuda->laid_out = true;
     const bool fits = persistent_consider(&cuda->persistent, rows, queue_program, &pass);
     cuda->laid_out = false;

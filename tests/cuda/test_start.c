@@ -310,7 +310,7 @@ static const struct {
     {{.H = 4, .G = 2, .D = 64}, 3, 0, "decode steps of up to 3 rows are one grid of 8 blocks"},
     {{.H = 4, .G = 2, .D = 64}, 3, 16, "decode steps of up to 16 rows are one grid"}, /* drafts */
     {{.H = 4, .G = 2, .D = 16}, 4, 0, "because its heads are not of 64 or 128 numbers"},
-    {{.H = 20, .G = 1, .D = 64}, 4, 0, "because more query heads share keys than a part of"},
+    {{.H = 20, .G = 1, .D = 64}, 4, 0, "decode steps of up to 4 rows are one grid of 8 blocks"},
     {{.H = 4, .G = 2, .D = 64, .dtype = DTYPE_Q8_0},
      4,
      0,

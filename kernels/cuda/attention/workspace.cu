@@ -5,8 +5,19 @@
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
+/* Do all layers run attention_float, which reads neither items nor parts? */
+static bool all_run_alone(const struct kv_config *c) {
+    bool alone = true;
+    for (int i = 0; i < c->L && alone; i++) {
+        const struct kv_heads heads = kv_heads_of(c, i);
+        alone = heads.D_shared > 0 || heads.D > ATTENTION_MAX_D;
+    }
+    return alone;
+}
+
 /* Parts for one row per sequence: a sequence of n positions has n / SPAN + 1 spans. */
 static int64_t parts_wanted(const struct step_limits *limits, const struct kv_config *c, int G) {
+    if (all_run_alone(c)) return 0;
     const int64_t whole = (int64_t)limits->max_context / SPAN + 1;
     const int64_t cached = (int64_t)c->n_blocks * c->block_size / SPAN + limits->max_seqs;
     const int64_t spans = min_int64(whole * limits->max_seqs, cached);
