@@ -16,9 +16,15 @@
 
 #include "engine/models/forward.h"
 
+/* The published implementations of all families have this epsilon in the norms of latent vectors,
+ * whatever config.json says for the others. */
+#define LATENT_EPSILON 1e-6f
+
 static struct norm latent_norm(const struct place *at, enum role gain) {
-    assert(at->t->vec[gain]);
-    return norm_of(at, gain, N_ROLES);
+    struct norm norm = norm_of(at, gain, N_ROLES);
+    assert(norm.gain && !norm.bias);
+    norm.epsilon = LATENT_EPSILON;
+    return norm;
 }
 
 /* act.latent = the queries, and act.k = the latent vectors and rotated numbers of keys. Latent
@@ -31,7 +37,7 @@ static void project(const struct place *at) {
                         expands = linear_of(at->t, ROLE_Q_B, N_ROLES);
     assert(first.w && keys.w && (!has_rank || expands.w));
     ADD(at, OP_MATMUL, .y = {has_rank ? of_q : q, k}, .x = {at->x},
-        .norm = latent_norm(at, ROLE_ATTN_NORM), .n_products = 2, .products = {first, keys});
+        .norm = norm_of(at, ROLE_ATTN_NORM, N_ROLES), .n_products = 2, .products = {first, keys});
     if (has_rank)
         ADD(at, OP_MATMUL, .y = {q}, .x = {of_q}, .norm = latent_norm(at, ROLE_Q_A_NORM),
             .n_products = 1, .products = {expands});
