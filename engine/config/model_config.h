@@ -89,6 +89,7 @@ struct expert_config {
     bool normalises;   /* the weights of a token's experts add up to 1 */
     bool by_sigmoid;   /* this and the following fields: see struct experts of kernels/ops.h */
     int n_groups, n_used_groups;
+    bool always_groups; /* groups are chosen first, whatever method a folder names */
     float weight_scale;
 };
 

@@ -76,7 +76,8 @@ static enum status check_method(const struct model_config *c, const struct json 
     const char *wanted = by_sigmoid ? "sigmoid" : "softmax";
     char text[64];
     method = key_value(root, "topk_method");
-    *has_groups = by_sigmoid || json_is_text(method, "group_limited_greedy");
+    *has_groups =
+        by_sigmoid || c->experts.always_groups || json_is_text(method, "group_limited_greedy");
     if (!c->latent.is_used) return STATUS_OK;
     if (score && !json_is_text(score, wanted))
         return err_set(err, STATUS_BAD_FILE, "scoring_func",
@@ -84,7 +85,7 @@ static enum status check_method(const struct model_config *c, const struct json 
                        "\"%s\", found \"%s\"",
                        wanted, c->architecture, key_shown(score, text));
     bool fits = by_sigmoid ? json_is_text(method, "noaux_tc") : json_is_text(method, "greedy");
-    if (!method || fits || (*has_groups && !by_sigmoid)) return STATUS_OK;
+    if (!method || fits || json_is_text(method, "group_limited_greedy")) return STATUS_OK;
     return err_set(
         err, STATUS_BAD_FILE, "topk_method",
         "key topk_method: only %s supported in a model of the architecture \"%s\", found "
@@ -112,11 +113,6 @@ static enum status read_groups(struct model_config *c, const struct json *root, 
     if (!status)
         status = key_int_or(root, "n_shared_experts|num_shared_experts", 1, 64, 1, &shared, err);
     if (!status) status = key_number_or(root, "routed_scaling_factor", 1e-6, 1e6, 1, &scale, err);
-    if (!status && !has_groups && e->n_groups > 1 && !key_value(root, "topk_method"))
-        return err_set(err, STATUS_BAD_FILE, "n_group",
-                       "key n_group: only 1 is supported in a model of the architecture \"%s\" "
-                       "without \"topk_method\", found %d",
-                       c->architecture, e->n_groups);
     if (!has_groups) e->n_groups = e->n_used_groups = 1;
     e->F_shared = shared * e->F;
     e->weight_scale = (float)scale;

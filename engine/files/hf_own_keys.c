@@ -195,8 +195,8 @@ static enum status read_channels(struct model_config *c, const struct json *root
         int min, max, usual, *out;
     } keys[] = {
         {"short_conv_kernel_size", "linear_conv_kernel_dim", 2, MAX_TAPS, c->taps, &c->taps},
-        {"num_heads", "linear_num_heads", 1, MAX_HEADS, 32, &d->Hv},
-        {"head_dim", "linear_head_dim", 1, MAX_WIDTH, 128, &d->dv}};
+        {"num_heads", "linear_num_heads|linear_num_key_heads", 1, MAX_HEADS, 32, &d->Hv},
+        {"head_dim", "linear_head_dim|linear_key_head_dim", 1, MAX_WIDTH, 128, &d->dv}};
     enum status status = refuse_variants(root, own, err);
     for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++) {
         const bool is_own = key_value(own, keys[i].key);

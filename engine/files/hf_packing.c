@@ -298,6 +298,10 @@ static enum status join_tensor(struct joining *j, int i) {
         layout = type == WEIGHT_RAW_E4M3 ? PACKED_E4M3 : PACKED_BYTES;
         is_codes = type == WEIGHT_RAW_E4M3 || (type == WEIGHT_RAW_I8 && method != PACKING_FP8);
     }
+    if (type == WEIGHT_RAW_E4M3 && tensor->n_dims == 3)
+        return joining_refuse(j, tensor->name, "",
+                              "a matrix for each expert: stacked experts of float8 are not "
+                              "supported, use a GGUF file or a folder in bfloat16");
     if (!is_codes) return STATUS_OK;
     j->used[i] = true;
     if (tensor->n_dims != 2) return joining_refuse(j, tensor->name, "", "a matrix");

@@ -177,6 +177,7 @@ static void begin(struct model_config *config, const struct model_file *file,
     config->experts.may_be_dense =
         (family->roles & ROLE_BIT(ROLE_GATE)) && !config->experts.beside_mlp;
     config->experts.by_sigmoid = family->by_sigmoid;
+    config->experts.always_groups = family->always_groups;
     config->latent.is_used = family->has_latents;
     config->experts.weight_scale = 1;
     config->experts.normalises =

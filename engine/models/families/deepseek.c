@@ -185,6 +185,7 @@ const struct model_family model_mistral4 = {
     .scales_queries = true,
     .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
     .has_latents = true,
+    .always_groups = true,
     .folder = {.alias = mistral4_alias,
                .fused = ROLES_FUSED_EXPERTS,
                .rotates_adjacent = true,

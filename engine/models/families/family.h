@@ -121,6 +121,7 @@ struct model_family {
     bool may_not_rotate;   /* a GGUF file may turn positions off */
     bool has_latents;      /* latent attention */
     bool by_sigmoid;       /* experts are chosen and weighed by sigmoids; see struct experts */
+    bool always_groups;    /* see struct expert_config */
     enum ahead_kind ahead;
     bool ties; /* the head is the embedding if config.json lacks "tie_word_embeddings" */
     struct folder_style folder;
