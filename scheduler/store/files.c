@@ -61,13 +61,23 @@ static bool write_all(int fd, const uint8_t *data, size_t length, off_t at) {
     return true;
 }
 
+/* Is the queue long enough for writes to the page cache? A long prompt queues many blocks at once,
+ * and a full queue drops records. */
+enum { MOST_WAITING = 4 };
+static bool is_behind(const struct part_store *of) {
+    return atomic_load(&of->head) - atomic_load(&of->tail) > MOST_WAITING;
+}
+
 /* Writes a record at the segment's end. Direct I/O copies nothing to the page cache, and takes a
- * fifth of the processor time. A disk with units larger than a page refuses it with EINVAL. */
+ * fifth of the processor time, but waits for the disk. A disk with units larger than a page refuses
+ * it with EINVAL. */
 static bool append_record(struct part_store *of, int fd, const uint8_t *record) {
+    const bool is_direct = of->direct_fd >= 0 && !is_behind(of);
     assert(of->direct_fd < 0 || of->write_at % DIRECT_UNIT == 0);
-    if (of->direct_fd >= 0 && write_all(of->direct_fd, record, of->record_bytes, of->write_at))
-        return true;
-    if (of->direct_fd >= 0 && errno != EINVAL) return false;
+    if (of->direct_fd >= 0 && !is_direct)
+        return write_all(fd, record, of->record_bytes, of->write_at);
+    if (is_direct && write_all(of->direct_fd, record, of->record_bytes, of->write_at)) return true;
+    if (is_direct && errno != EINVAL) return false;
     close_direct(of);
     return write_all(fd, record, of->record_bytes, of->write_at);
 }

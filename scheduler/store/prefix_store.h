@@ -27,7 +27,8 @@
  * each writes segments of its own, and reads those that it found at its start. If the segments
  * exceed the limit, the oldest one of any process is removed. A killed process leaves whole records
  * and at most one that is cut, which is not read. Records of 64 KiB or more are written by direct
- * I/O, because copies to the page cache would slow down the computing threads.
+ * I/O, because copies to the page cache would slow down the computing threads. If more than four
+ * records wait, they go through the page cache.
  *
  * Redis: each record is a value. The index has the parts that the pool knows and those that this
  * process has written or read; the server is asked for the others. The writer thread makes all
