@@ -13,8 +13,8 @@ static void tear_down(void) {
     message_free(&message);
 }
 
-/* Makes a message of texts, of which "" is none, and of n calls. The second call goes on with the
- * arguments of an earlier chunk. */
+/* Makes a message of reasoning, content and n calls; "" leaves a text out. The second call
+ * continues the arguments of an earlier chunk. */
 static void compose(const char *reasoning, const char *content, int n_calls) {
     message_free(&message);
     message = (struct message){0};
