@@ -47,8 +47,8 @@ def test_a_stream_ends_with_its_reason(server):
 
 
 @pytest.mark.parametrize("path,body,end", [
-    ("/v1/messages", {"messages": CHAT, "max_tokens": 900}, ("stop_reason", "max_tokens")),
-    ("/v1/responses", {"input": CHAT[0]["content"], "max_output_tokens": 900}, ("status", "incomplete")),
+    ("/v1/messages", {"messages": CHAT, "max_tokens": 900, "ignore_eos": True}, ("stop_reason", "max_tokens")),
+    ("/v1/responses", {"input": CHAT[0]["content"], "max_output_tokens": 900, "ignore_eos": True}, ("status", "incomplete")),
     ("/api/generate", {"prompt": "Once", "stream": False, "options": {"num_predict": 900, "ignore_eos": True}},
      ("done_reason", "timeout")),
     ("/completion", {"prompt": "Once", "n_predict": 900, "ignore_eos": True}, ("stop_type", "limit")),

@@ -191,7 +191,8 @@ def test_claude_codes_turns_share_their_prefix(repeater):
 
 
 def begin_stream(server):
-    body = {"model": NAME, "messages": [{"role": "user", "content": "Tell a very long story."}], "max_tokens": 900, "stream": True}
+    body = {"model": NAME, "messages": [{"role": "user", "content": "Tell a very long story."}], "max_tokens": 900, "stream": True,
+            "ignore_eos": True}
     return httpx.stream("POST", server.url + "/v1/messages", json=body, timeout=120)
 
 

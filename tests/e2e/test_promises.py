@@ -32,7 +32,9 @@ def client_of(server, key="none"):
 
 
 def create(client, said=SAID, max_output_tokens=12, seed=None, **fields):
-    return client.responses.create(model=NAME, input=said, max_output_tokens=max_output_tokens, extra_body={"seed": seed}, **fields)
+    """A response of exactly so many tokens. Without a seed its text is random, and an end token would make it short."""
+    return client.responses.create(model=NAME, input=said, max_output_tokens=max_output_tokens,
+                                   extra_body={"seed": seed, "ignore_eos": True}, **fields)
 
 
 def plain(events):
