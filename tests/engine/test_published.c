@@ -39,6 +39,10 @@ static const struct published {
     {"falcon-7b", "falcon", {16, 16}, 6921720704, 0},
     {"falcon-40b", "falcon", {30, 30}, 41303293952, 0},
     {"Qwen3-VL-4B-Instruct", "qwen3vl", {18, 18}, 4022468096, 0}, /* its text part */
+    /* layers: a dense one and one with experts, both of delta rules; one of attention. The
+     * correction of scores is a buffer, which transformers does not count */
+    {"Kimi-Linear-48B-A3B-Instruct", "kimi-linear", {1, 19, 7}, 49122675072 + 26 * 256, 0},
+    {"Mistral-Small-4-119B-2603", "mistral4", {18, 18}, 118972826624, 0}, /* its text part */
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 
