@@ -98,6 +98,13 @@ static enum status check_kinds(const struct model_config *config, struct err *er
                    MAX_WINDOWS, MAX_WINDOWS);
 }
 
+/* Returns the key of config.json that has the heads of recurrent layers. Kimi Linear's numbers are
+ * in an object of their own. */
+static const char *state_key(const struct state_config *state) {
+    if (state->kind == STATE_SPACE) return "mamba_n_heads";
+    return state->by_channel ? "linear_attn_config" : "linear_num_value_heads";
+}
+
 /* Checks the matrices of recurrent layers against the kernels. */
 static enum status check_matrices(const struct model_config *config, struct err *err) {
     const struct state_config *d = &config->state;
@@ -106,12 +113,18 @@ static enum status check_matrices(const struct model_config *config, struct err 
         d->dv % DELTA_QUANTUM == 0)
         return STATUS_OK;
     if (d->kind == STATE_SPACE)
-        return err_set(err, STATUS_BAD_FILE, "mamba_n_heads",
+        return err_set(err, STATUS_BAD_FILE, state_key(d),
                        "the state space has %d groups with states of %d numbers and %d heads of "
                        "%d, which is not supported: groups must divide heads, states and heads "
                        "have at most %d numbers, and those of heads a multiple of %d",
                        d->Hk, d->dk, d->Hv, d->dv, MAX_DELTA_HEAD, DELTA_QUANTUM);
-    return err_set(err, STATUS_BAD_FILE, "linear_num_value_heads",
+    if (d->by_channel)
+        return err_set(err, STATUS_BAD_FILE, state_key(d),
+                       "the gated delta rule has %d heads of %d numbers (key head_dim of "
+                       "linear_attn_config, or linear_head_dim), which is not supported: heads "
+                       "have at most %d numbers, a multiple of %d",
+                       d->Hv, d->dv, MAX_DELTA_HEAD, DELTA_QUANTUM);
+    return err_set(err, STATUS_BAD_FILE, state_key(d),
                    "the gated delta rule has %d key heads of %d numbers and %d value heads of %d, "
                    "which is not supported: key heads must divide value heads, heads have at most "
                    "%d numbers, and those of values a multiple of %d",
@@ -139,12 +152,11 @@ static enum status number_recurrent(struct model_config *config, struct err *err
     config->C = n > 0 ? count_channels(config) : 0;
     if (n == 0) config->taps = 0;
     if (n > 0 && config->C == 0)
-        return err_set(
-            err, STATUS_BAD_FILE,
-            config->state.kind == STATE_SPACE ? "mamba_n_heads" : "linear_num_value_heads",
-            "%d key heads of %d numbers and %d value heads of %d have together more "
-            "than %d channels",
-            config->state.Hk, config->state.dk, config->state.Hv, config->state.dv, MAX_WIDTH);
+        return err_set(err, STATUS_BAD_FILE, state_key(&config->state),
+                       "%d key heads of %d numbers and %d value heads of %d have together more "
+                       "than %d channels",
+                       config->state.Hk, config->state.dk, config->state.Hv, config->state.dv,
+                       MAX_WIDTH);
     const bool attends = keyless < config->L || config->lacks_attention;
     if (attends && (n == 0 || (config->window == 0 && config->n_readers == 0))) return STATUS_OK;
     return err_set(err, STATUS_BAD_FILE, "layer_types",
