@@ -385,32 +385,49 @@ static enum status plan_adapters(struct engine_memory *plan, const struct engine
 
 /* ---- the rest ------------------------------------------------------------------------------- */
 
+/* Returns the widest part of a row's keys that every rank has whole: those of latent attention, the
+ * latent vectors of queries, and the first products of a decay per channel. */
+static int64_t whole_keys(const struct model_config *info) {
+    const struct latent_config *l = &info->latent;
+    const int64_t first = info->state.by_channel ? 2 * (int64_t)info->state.dk : 0;
+    const int64_t latent = l->is_used ? max_int64(l->q_rank, (int64_t)info->G * info->D) : 0;
+    return max_int64(first, latent);
+}
+
+/* Returns the numbers of a row's experts. The ranks of a CPU copy its inputs for each expert and
+ * divide the hidden numbers. With an MLP beside them the outputs of both are kept. */
+static int64_t expert_numbers(const struct model_config *info, int64_t ranks, bool copied) {
+    const struct expert_config *e = &info->experts;
+    const int64_t hidden = max_int64(e->F, e->F_shared), copies = copied ? ranks : 1;
+    if (!e->is_used) return 0;
+    assert(e->n_used > 0 && e->n_used <= e->E);
+    return e->n_used * (copies * info->K + hidden) + copies * ((int64_t)info->K + e->E) +
+           (e->beside_mlp ? ranks * info->K : 0);
+}
+
 /* A step's rows in float32. On every rank: the residual stream, its normalised copy and a block's
- * output. Divided among ranks: q and the attention's output; k and v; gate and up; inputs and
- * hidden numbers of a row's experts; the layers' own inputs; the logits. */
+ * output. Divided among ranks: q and the attention's output; k and v, but for whole_keys; gate and
+ * up; the layers' own inputs; the logits. A layer that guesses ahead has four more rows. */
 static int64_t scratch_bytes(const struct model_config *info, const struct engine_config *config) {
     int64_t M = config->max_num_batched_tokens;
     int64_t R = config->max_logit_rows > 0 ? config->max_logit_rows : config->max_num_seqs;
     const struct config_widths most = config_widest(info);
-    int64_t ranks = config->ranks > 1 ? config->ranks : 1;
-    int64_t q = most.q, kv = most.kv, inputs = ranks * (int64_t)info->L * info->P;
+    int64_t ranks = config->ranks > 1 ? config->ranks : 1, K = info->K;
+    int64_t q = most.q, kv = most.kv + (ranks - 1) * whole_keys(info);
+    int64_t inputs = ranks * (int64_t)info->L * info->P, ahead = info->n_ahead * K;
     int64_t latent = info->latent.is_used ? config_latent_width(info) : 0;
-    int64_t used = info->experts.is_used ? info->experts.n_used : 0;
-    int64_t experts = used * ((int64_t)info->K + info->experts.F) + info->experts.E;
-    /* outputs of the experts and of the MLP */
-    if (info->experts.beside_mlp) experts += ranks * info->K;
     int64_t gates =
         info->state.kind == STATE_DELTA ? (int64_t)info->H * info->D : 0; /* of attention */
     if (info->mixes_both) gates = config_recurrent_width(info); /* the outputs of states */
-    int64_t row = gates + 3 * ranks * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)most.F +
-                  experts + latent;
-    int64_t read = info->is_encoder ? info->K : info->V;
+    int64_t row = gates + 3 * ranks * K + 2 * q + 2 * kv + 2 * (int64_t)most.F + latent +
+                  expert_numbers(info, ranks, !on_cuda(config)) + (ranks + 3) * ahead;
+    int64_t read = (info->is_encoder ? K : info->V) + ahead;
     /* a row's products with the matrices A of a few projections, its place in a part, and the
      * inputs of one product */
     if (config->max_adapters > 0)
-        row += ranks * (4 * (int64_t)config->max_adapter_rank + 18 + info->K) + most.F + q;
+        row += ranks * (4 * (int64_t)config->max_adapter_rank + 18 + K) + most.F + q;
     /* on a GPU room for the outputs of two products */
-    if (config->max_adapters > 0 && on_cuda(config)) row += max_int64(most.F, 2 * (int64_t)info->K);
+    if (config->max_adapters > 0 && on_cuda(config)) row += max_int64(most.F, 2 * K);
     return (M * (row + 2 * inputs) + R * (read + inputs)) * (int64_t)sizeof(float);
 }
 
