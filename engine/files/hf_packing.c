@@ -258,6 +258,60 @@ static enum status join_rows(struct joining *j, const char *base, const struct w
     return status ? status : joining_add(j, base, &p, codes);
 }
 
+/* Returns how many blocks of `size` (0: one block) `n` rows or columns have; 0: the
+ * last block is not whole. */
+static int64_t whole_blocks(int64_t n, int size) {
+    if (size == 0 || n < size) return 1;
+    return n % size == 0 ? n / size : 0;
+}
+
+/* Reads the grid of scales of an expert's matrix: *rows by *columns. Returns false if the scales do
+ * not fit the codes [E][N][K]. */
+static bool read_grid(const struct packing *packing, const struct weight *codes,
+                      const struct weight *scales, int64_t *rows, int64_t *columns) {
+    const int64_t K = codes->dim[0], N = codes->dim[1], E = codes->dim[2];
+    *rows = whole_blocks(N, packing->block_rows);
+    *columns = whole_blocks(K, packing->block_columns);
+    if (!scales || dtype_block_elements((int)scales->type) != 1) return false;
+    if (packing->block_rows == 0 && scales->n_dims == 3)
+        *rows = scales->dim[1], *columns = scales->dim[0];
+    if (*rows == 0 || *columns == 0 || N % *rows != 0 || K % *columns != 0) return false;
+    if (scales->n_dims == 3 && (scales->dim[2] != E || scales->dim[0] != *columns)) return false;
+    return scales->n_elements == E * *rows * *columns && N * E <= INT32_MAX;
+}
+
+/* Joins stacked experts of float8, [E][N][K], and `name`_scale_inv: one scale per expert, [E] or
+ * [E][1][1], or one per block, [E][rows][columns]. As in transformers, the grid of scales divides
+ * an expert's rows and columns evenly. An expert's gate and up are rows of one matrix. */
+static enum status join_stacked(struct joining *j, const struct weight *codes) {
+    const struct weight *scales = joining_part(j, codes->name, "_scale_inv");
+    const int64_t K = codes->dim[0], N = codes->dim[1], E = codes->dim[2];
+    int64_t rows, columns;
+    if (!read_grid(j->packing, codes, scales, &rows, &columns))
+        return joining_refuse(j, codes->name, "_scale_inv",
+                              "floats, one for each expert or for each block of its rows and "
+                              "columns, which must be whole blocks");
+    assert(rows * columns * E == scales->n_elements);
+    const struct packed p = {.layout = PACKED_E4M3,
+                             .N = (int)(N * E),
+                             .K = (int)K,
+                             .bits = 8,
+                             .group = (int)(K / columns),
+                             .n_groups = (int)columns,
+                             .codes = codes->data,
+                             .scales = scales->data,
+                             .scale_type = scales->type,
+                             .scale_rows = (int)(N / rows),
+                             .row_stride = (size_t)columns,
+                             .group_stride = 1};
+    struct weight weight = {.n_dims = 3, .dim = {K, N, E}, .data = codes->data};
+    snprintf(weight.name, sizeof weight.name, "%s", codes->name);
+    weight.type = packed_type(&p);
+    weight.in_16_bits = true;
+    enum status status = check_scales(j, scales);
+    return status ? status : joining_add_weight(j, &weight, &p);
+}
+
 /* Returns the name without `suffix`, if it ends with it. */
 static bool base_of(char base[WEIGHT_MAX_NAME + 1], const char *name, const char *suffix) {
     size_t n = strlen(name), end = strlen(suffix);
@@ -299,21 +353,21 @@ static enum status join_tensor(struct joining *j, int i) {
         is_codes = type == WEIGHT_RAW_E4M3 || (type == WEIGHT_RAW_I8 && method != PACKING_FP8);
     }
     if (type == WEIGHT_RAW_E4M3 && tensor->n_dims == 3)
-        return joining_refuse(j, tensor->name, "",
-                              "a matrix for each expert: stacked experts of float8 are not "
-                              "supported, use a GGUF file or a folder in bfloat16");
+        return j->used[i] = true, join_stacked(j, tensor);
     if (!is_codes) return STATUS_OK;
     j->used[i] = true;
     if (tensor->n_dims != 2) return joining_refuse(j, tensor->name, "", "a matrix");
     return columns ? join_columns(j, base, tensor) : join_rows(j, base, tensor, layout);
 }
 
-/* Is it a scale of activations or of a cache? They are not used: the engine computes its own. */
+/* Is it a scale of activations or of a cache? They are not used: inputs of products are not rounded
+ * to float8, and the engine computes the scales of a cache. transformers also ignores static scales
+ * of activations when it dequantises a folder. */
 static bool is_of_inputs(const char *name) {
-    static const char *const ends[] = {".input_scale",      ".input_global_scale",
-                                       ".input_zero_point", ".output_scale",
-                                       ".activation_scale", ".k_scale",
-                                       ".v_scale",          ".q_scale"};
+    static const char *const ends[] = {
+        ".input_scale",      ".input_global_scale", ".input_zero_point", ".output_scale",
+        ".activation_scale", "_activation_scale",   ".k_scale",          ".v_scale",
+        ".q_scale"};
     char base[WEIGHT_MAX_NAME + 1];
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (base_of(base, name, ends[i])) return true;

@@ -124,6 +124,8 @@ static const char *const models[] = {
     "folders/float8-blocks",
     "folders/float8-structure",
     "folders/float8-ministral3",
+    "folders/float8-mistral4",
+    "folders/float8-mistral4-blocks",
     "folders/float8-exponents",
     "folders/float8-128-llama",
     "folders/float8-128-qwen3",
@@ -186,7 +188,7 @@ static const char *const models[] = {
     "families/mistral4.gguf",
     "folders/mistral4",
 };
-enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 49, N_NARROW = 41, N_PACKED = 23 };
+enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 49, N_NARROW = 41, N_PACKED = 25 };
 
 static const struct {
     enum compute_dtype dtype;

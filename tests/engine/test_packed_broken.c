@@ -15,6 +15,7 @@
 #define CONFIG "config.json"
 #define WEIGHTS "model.safetensors"
 #define DOWN "model.layers.0.mlp.down_proj"
+#define EXPERTS "language_model.model.layers.0.mlp.experts.gate_up_proj"
 #define Q "model.layers.0.self_attn.q_proj"
 
 enum { MOST_WORK = 2000000 }; /* to refuse a small folder */
@@ -156,7 +157,18 @@ static const struct {
     {"float8-blocks", HEADER, DOWN ".weight_scale_inv\":{\"dtype\":\"F32\",\"shape\":[2,3]",
      DOWN ".weight_scale_inv\":{\"dtype\":\"F32\",\"shape\":[3,2]",
      DOWN ".weight_scale_inv: expected [2, 3] of F16, BF16 or F32, found [3, 2]"},
-
+    {"float8-mistral4", HEADER, EXPERTS "_scale_inv", EXPERTS "_scale_inw",
+     EXPERTS "_scale_inv: expected floats, one for each expert or for each block"},
+    {"float8-mistral4", HEADER, EXPERTS "_scale_inv\":{\"dtype\":\"BF16\",\"shape\":[7,1,1]",
+     EXPERTS "_scale_inv\":{\"dtype\":\"BF16\",\"shape\":[1,7,1]",
+     EXPERTS "_scale_inv: expected floats, one for each expert or for each block"},
+    {"float8-mistral4", HEADER, EXPERTS "_scale_inv\":{\"dtype\":\"BF16\"",
+     EXPERTS "_scale_inv\":{\"dtype\":\"I16\"", "the dtype I16 is not supported"},
+    {"float8-mistral4-blocks", HEADER, EXPERTS "_scale_inv\":{\"dtype\":\"F32\",\"shape\":[7,2,4]",
+     EXPERTS "_scale_inv\":{\"dtype\":\"F32\",\"shape\":[7,4,2]",
+     EXPERTS "_scale_inv: expected floats, one for each expert or for each block"},
+    {"float8-mistral4-blocks", CONFIG_TEXT, "[\n      16,", "[\n      24,",
+     "experts.down_proj_scale_inv: expected floats, one for each expert or for each block"},
     {"nvfp4", HEADER, DOWN ".weight_global_scale", DOWN ".weight_global_scald",
      DOWN ".weight_global_scale: expected one positive number of F32"},
     {"nvfp4", HEADER, DOWN ".weight_scale\":{\"dtype\":\"F8_E4M3\",\"shape\":[64,6]",
@@ -202,6 +214,8 @@ static const struct {
      DOWN ".weight_scale: number 2 is nan", 8, 4},
     {"float8-blocks", NUMBER, DOWN ".weight_scale_inv", "\x00\x00\x80\xff",
      DOWN ".weight_scale_inv: number 5 is -inf", 20, 4},
+    {"float8-mistral4", NUMBER, EXPERTS "_scale_inv", "\xc0\x7f",
+     EXPERTS "_scale_inv: number 6 is nan", 12, 2},
     {"gptq-act-order", NUMBER, DOWN ".g_idx", "\xff\xff\xff\xff",
      DOWN ".g_idx: input 7 belongs to group -1; 0 to 2 were expected", 28, 4},
     {"gptq-act-order", NUMBER, DOWN ".g_idx", "\x03\x00\x00\x00",

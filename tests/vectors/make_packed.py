@@ -27,6 +27,7 @@ WIDE = {**SHAPE, "hidden_size": 160, "intermediate_size": 144, "num_hidden_layer
 MODELS = {
     "ministral3": lambda: transformers.Ministral3ForCausalLM(transformers.Ministral3Config(
         pad_token_id=0, rope_parameters=family_models.QUERY_SCALES, **SHAPE)),
+    "mistral4": family_models.mistral4,
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE)),
     "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SHAPE)),
     "qwen3moe": lambda: transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
@@ -40,7 +41,7 @@ MODELS = {
 FALCON = {"hidden_size": 64, "ffn_hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_kv_heads": 2,
           "new_decoder_architecture": True, **family_models.COMMON}
 MODELS["falcon"] = lambda: transformers.FalconForCausalLM(transformers.FalconConfig(**FALCON))
-PACKED_NAMES = ("_proj", "query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h")
+PACKED_NAMES = ("_proj", "kv_a_proj_with_mqa", "query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h")
 GROUP = 32
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the column of each nibble of a word
 
@@ -272,6 +273,13 @@ def compressed(form, bits, kind, **more):
     return {**COMPRESSED, "format": form, "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}}
 
 
+def mistral4(name, block):
+    """As Mistral Small 4 is published, whose experts are stacked. With `block` each block has a scale."""
+    config = {"quant_method": "fp8", "activation_scheme": "dynamic" if block else "static", "weight_block_size": block}
+    writer = (lambda r, N, K, size: float8(r, N, K, block, size)) if block else float8_ministral3
+    return name, config, writer, (lambda t: read_float8(t, block)) if block else read_float8_ministral3
+
+
 def of_blocks(size, kind):
     """A folder of 8-bit floats in square blocks, as DeepSeek and Qwen publish them."""
     config = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [size, size]}
@@ -301,6 +309,8 @@ FOLDERS = {
                          lambda r, N, K, size: float8(r, N, K, (40, 24), size, ""), lambda t: read_float8(t, (40, 24), "")),
     "float8-ministral3": ("ministral3", {"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None},
                           float8_ministral3, read_float8_ministral3),
+    "float8-mistral4": mistral4("mistral4", None),
+    "float8-mistral4-blocks": mistral4("mistral4", [16, 8]),
     "float8-exponents": ("llama", {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [40, 24],
                                    "scale_fmt": "ue8m0"},
                          lambda *a: float8_exponents(*a, (40, 24)), lambda t: read_float8_exponents(t, (40, 24))),
@@ -333,6 +343,19 @@ def matrices(name, data):
     return {f"{base}.{e}.{part}": data[e, rows] for e in range(data.shape[0]) for part, rows in parts.items()}
 
 
+def stack_experts(name, experts, writer, reader, random):
+    """Replaces each expert's matrix by a packed one. Returns the stacked tensors."""
+    made = [writer(random, *matrix.shape, 0.2 / matrix.shape[1]**0.5) for matrix in experts]
+    for matrix, parts in zip(experts, made):
+        matrix.copy_(torch.from_numpy(np.ascontiguousarray(reader(parts))))
+    scale = torch.stack([torch.as_tensor(parts["weight_scale_inv"]) for parts in made])
+    tensors = {name: torch.stack([parts["weight"].view(torch.uint8) for parts in made]).view(torch.float8_e4m3fn),
+               f"{name}_scale_inv": scale.reshape(len(made), 1, 1) if scale.dim() == 1 else scale}
+    if "activation_scale" in made[0]:
+        tensors[f"{name}_activation_scale"] = torch.stack([parts["activation_scale"] for parts in made])
+    return tensors
+
+
 def pack_model(model, writer, reader, seed):
     """Replaces the layers' matrices by packed ones. Returns the folder's tensors."""
     random = np.random.default_rng(seed)
@@ -342,12 +365,27 @@ def pack_model(model, writer, reader, seed):
             parameter.data = parameter.data.bfloat16().float()
             tensors[name] = parameter.data.bfloat16()
             continue
+        if parameter.dim() == 3 and model.config.model_type == "mistral4":
+            tensors.update(stack_experts(name, parameter.data, writer, reader, random))
+            continue
         for base, matrix in matrices(name, parameter.data).items():
             parts = writer(random, *matrix.shape, 0.2 / matrix.shape[1]**0.5)
             matrix.copy_(torch.from_numpy(np.ascontiguousarray(reader(parts))))
             for part, value in parts.items():
                 tensors[f"{base}.{part}"] = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value))
     return tensors
+
+
+def finish_mistral4(folder, quantization):
+    """As published: a model with images, whose quantization_config is not that of the text alone."""
+    make_folders.finish_ministral3(folder)
+
+    def edit(config):
+        del config["text_config"]["quantization_config"]
+        config["quantization_config"] = {**quantization, "dequantize": False, "modules_to_not_convert": [
+            "model.vision_tower", "model.multi_modal_projector", "lm_head"]}
+
+    make_folders.edit_json(folder / "config.json", edit)
 
 
 def write_folder(name):
@@ -372,6 +410,8 @@ def write_folder(name):
                                                                      architectures=[type(model).__name__]))
     safetensors.torch.save_file({key: value.contiguous() for key, value in kept["tensors"].items()},
                                 folder / "model.safetensors", {"format": "pt"})
+    if kind == "mistral4":
+        finish_mistral4(folder, config)
     make_folders.write_tokenizer(folder)
     make_families.write_golden(make_folders.OUT / f"{name}.txt", name, runs, seed)
     print(f"{name}: seed {seed}, {sum(path.stat().st_size for path in folder.iterdir())} bytes")
