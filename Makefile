@@ -143,7 +143,7 @@ fuzz: deps
 soak: model
 	@docker/setup.sh test
 	@JOBS=$(JOBS) FUZZ_SECONDS=$(FUZZ_SECONDS) SOAK_MINUTES=$(SOAK_MINUTES) \
-	    tests/run.sh fuzz asan_slow tsan_slow gpu_programs chaos_soak mutants schemas_soak openapi_soak packages_soak restarts conversations kills ranks
+	    tests/run.sh fuzz asan_slow tsan_slow checked_slow chaos_soak mutants schemas_soak openapi_soak packages_soak restarts conversations kills ranks
 
 clients: model
 	@docker/setup.sh test

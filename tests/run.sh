@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs all tests, stage by stage, and stops at the first stage that fails. `tests/run.sh asan e2e` runs only those
 # stages. The last lines are a summary for a log: one line per stage, with counts. The stages of `make soak` take hours
-# and run only if they are named: fuzz asan_slow tsan_slow gpu_programs chaos_soak mutants schemas_soak openapi_soak packages_soak restarts conversations kills. So
+# and run only if they are named: fuzz asan_slow tsan_slow checked_slow chaos_soak mutants schemas_soak openapi_soak packages_soak restarts conversations kills. So
 # do those of `make clients`: clients, and suites, a part of it.
 set -eu
 cd "$(dirname "$0")/.."
@@ -233,8 +233,8 @@ asan_slow() {
     ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 unit asan_emulated --label-regex cuda
 }
 
-# The suites and programs for a GPU compile, about 40 runs of nvcc; and the slowest race-checked suites.
-gpu_programs() {
+# The slowest race-checked suites.
+checked_slow() {
     docker/build.sh release "$jobs"
     unit release --label-regex soak
 }
@@ -310,7 +310,7 @@ for stage in ${*:-tidy release asan tsan chaos schemas packages browser e2e}; do
     fuzz) say "fuzz: each parser's fuzzer for ${FUZZ_SECONDS:-60} s" ;;
     asan_slow) say "asan_slow: the slow suites and the emulated kernels with address and undefined-behaviour sanitizers" ;;
     tsan_slow) say "tsan_slow: the slow suites with the thread sanitizer" ;;
-    gpu_programs) say "gpu_programs: the programs for a GPU compile; the slowest race-checked suites" ;;
+    checked_slow) say "checked_slow: the slowest race-checked suites" ;;
     chaos_soak) say "chaos_soak: ${CHAOS_REQUESTS:-1000000} hostile requests, then ${CHAOS_MINUTES:-60} minutes with the thread sanitizer, then memory" ;;
     mutants) say "mutants: planted bugs that the tests must find" ;;
     ranks) say "ranks: ranks in several processes and on two hosts (network namespaces: needs root), with more requests and ${RANK_KILLS:-200} kills" ;;

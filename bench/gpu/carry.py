@@ -183,7 +183,7 @@ def carry(report, deadline):
     shutil.rmtree(app, ignore_errors=True)
     c_library, made = add_program(server, app), sorted(glob.glob(os.path.join(programs, "gpu_*")))
     for program in made:
-        add_libraries(program, programs)
+        c_library = sorted({*c_library, *add_libraries(program, programs)})
     tried = {"run alone": runs_alone(app, "penstock", ["version"], c_library),
              "serve alone": serves_alone(app, os.path.join(tools.ROOT, MODEL), c_library, report.log("serve.log")),
              "load alone": loads_alone(programs, [os.path.basename(program) for program in made], c_library)}

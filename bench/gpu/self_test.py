@@ -94,16 +94,20 @@ def stand_ins(folder, kind, tests):
 
 
 def lacking_checks():
-    """The functions of Check that the suites for a device use and its stand-in lacks; no other test builds them."""
+    """The functions of Check that the suites for a device and their support use and its stand-in lacks. Where there is no nvcc, no
+    other test builds them."""
     def read(*path):
         with open(os.path.join(tools.ROOT, "tests", *path), encoding="utf-8") as file:
             return file.read()
-    not_there = re.findall(r'EXCLUDE REGEX "test_\(?([a-z_|]+)\)?"', read("cuda", "device", "CMakeLists.txt"))
+    made = read("cuda", "device", "CMakeLists.txt")
+    not_there = re.findall(r'EXCLUDE REGEX "test_\(?([a-z_|]+)\)?"', made)
     suites = [name for name in os.listdir(os.path.join(tools.ROOT, "tests/cuda"))
               if re.match(r"test_\w+\.(c|cpp)$", name) and not re.match(f"test_({'|'.join(not_there)})", name)]
-    asked = set(re.findall(r"\b((?:tcase|suite|srunner|ck)_\w+)\(", "".join(read("cuda", name) for name in suites)))
+    support = re.search(r"set\(engine_support ([^)]+)\)", made)[1].split()
+    texts = [read("cuda", name) for name in suites] + [read("support", name + ".c") for name in support]
+    asked = set(re.findall(r"\b((?:tcase|suite|srunner|ck)_\w+)\(", "".join(texts)))
     there = set(re.findall(r"\w+", read("cuda", "device", "check.h") + read("support", "suite_main.h")))
-    assert len(suites) > 15 and len(asked) > 10, (suites, asked)
+    assert len(suites) > 15 and len(support) > 10 and len(asked) > 10, (suites, support, asked)
     return sorted(asked - there)
 
 

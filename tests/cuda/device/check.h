@@ -88,5 +88,6 @@ void check_strings(const char *file, int line, const char *text, bool right, con
     } while (0)
 #define ck_assert_str_eq(a, b) CHECK_STRINGS(a, ==, b)
 #define ck_assert_str_ne(a, b) CHECK_STRINGS(a, !=, b)
+#define ck_assert_mem_eq(a, b, bytes) ck_assert(memcmp(a, b, bytes) == 0)
 
 #endif
