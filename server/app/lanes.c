@@ -16,7 +16,7 @@
  * only.
  *
  * Compilations and loads of adapters yield the CPU to the engine's compute threads: Linux has a
- * niceness per thread.
+ * niceness per thread. A lane's niceness is added to the server's own.
  */
 #include "server/app/lanes.h"
 
@@ -138,7 +138,9 @@ static void work_once(struct queue *queue) {
 static void *serve(void *arg) {
     struct queue *queue = arg;
     struct lanes *lanes = queue->lanes;
-    if (queue->setup->niceness) setpriority(PRIO_PROCESS, 0, queue->setup->niceness);
+    const int own =
+        getpriority(PRIO_PROCESS, 0); /* of this thread; the server may run under nice */
+    if (queue->setup->niceness) setpriority(PRIO_PROCESS, 0, own + queue->setup->niceness);
     pthread_mutex_lock(&lanes->mutex);
     while (!lanes->is_closing) {
         if (queue->waiting.n > 0)

@@ -199,7 +199,7 @@ START_TEST(dropped_work_ends_once) {
 }
 END_TEST
 
-START_TEST(long_work_yields_to_compute_threads) {
+static void check_niceness(void) {
     for (int i = 0; i < N_LANES; i++) ck_assert(lanes_push(lanes, &jobs[i].work, (enum lane)i, 1));
     turn_until_done(N_LANES);
     const int own = getpriority(PRIO_PROCESS, 0);
@@ -207,6 +207,20 @@ START_TEST(long_work_yields_to_compute_threads) {
     ck_assert_int_eq(jobs[LANE_TEXT].niceness, own);
     ck_assert_int_gt(jobs[LANE_GRAMMAR].niceness, own);
     ck_assert_int_gt(jobs[LANE_ADAPTER].niceness, own);
+}
+
+START_TEST(long_work_yields_to_compute_threads) {
+    check_niceness();
+}
+END_TEST
+
+/* Threads inherit the niceness of the thread that makes them. */
+START_TEST(long_work_yields_in_a_server_under_nice) {
+    ck_assert(!setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + 8));
+    struct lanes *before = lanes;
+    lanes = lanes_new(&loop, run, done);
+    check_niceness();
+    lanes_free(before);
 }
 END_TEST
 
@@ -221,6 +235,7 @@ int main(void) {
     tcase_add_test(core, work_that_is_resumed_while_it_runs_runs_again);
     tcase_add_test(core, dropped_work_ends_once);
     tcase_add_test(core, long_work_yields_to_compute_threads);
+    tcase_add_test(core, long_work_yields_in_a_server_under_nice);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }
