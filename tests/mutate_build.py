@@ -4,7 +4,8 @@ Only the mutant's object is compiled, by the file's command in compile_commands.
 before the libraries of the build folder (build, or BUILD from the environment) into one suite after another, until one fails.
 The build folder must be up to date: `cmake --build build --target suites`. A header's mutant is compiled into the .c files
 that include it: those of its folder, or all if none of those does. If the object equals the one without the mutant, the
-mutant is the same program. Each run is bounded: BOUND times the processor time that the suite needs without a mutant.
+mutant is the same program. Each run is bounded: BOUND times the processor time that the suite needs without a mutant. Tests
+of whole servers judge what no suite has found (mutate_served.py).
 """
 import functools
 import json
@@ -18,6 +19,7 @@ import subprocess
 import threading
 
 import mutate_rooms
+import mutate_served
 from mutate_rooms import ROOT
 
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
@@ -87,7 +89,7 @@ class Builder:
             commands = [(os.path.relpath(entry["file"], ROOT), entry["command"]) for entry in json.load(file)]
         # a suite that counts work has its own copies of files, which link with nothing else
         self.compiles = {path: command for path, command in commands if "/counted_" not in command.split(" -o ")[1].split()[0]}
-        self.names_of = names_of
+        self.names_of, self.served = names_of, mutate_served.Served(BUILD)
         self.links, self.plain, self.allowed, self.lock = {}, {}, {}, threading.Lock()
 
     # ---- objects
@@ -201,4 +203,12 @@ class Builder:
             if not done or done.returncode:
                 how = "no end" if not done else "aborted" if done.returncode < 0 else "failed"
                 return "found", f"{suite} [{how}]"
-        return "survived", ""
+        test = self.served.finds(mutant.path, lambda: self.server(mutant, objects, work))
+        return ("found", f"e2e {test}") if test else ("survived", "")
+
+    def server(self, mutant, objects, work):
+        """The path of the server with the mutant; "" if it does not link."""
+        if self.link(mutate_served.PROGRAM, objects, work):
+            return os.path.join(work, mutate_served.PROGRAM)
+        print(f"note: {mutate_served.PROGRAM} does not link with {mutant.key}", flush=True)
+        return ""

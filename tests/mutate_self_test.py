@@ -1,9 +1,11 @@
 """Proves on a made-up tree that each operator makes the mutants that it should: tests/mutate.py --self-test."""
+import glob
 import os
 import tempfile
 
 import mutate
 import mutate_code
+import mutate_rooms
 
 HEAD = "int ask(int low, int high);\n"
 CODE = """
@@ -111,8 +113,17 @@ def check_samples():
         assert len(stale) == 1 and "gone" in stale[0]
 
 
+def check_tables():
+    """Each suite judges the mutants of some room, and each row names what exists."""
+    assert not mutate_rooms.unnamed(), mutate_rooms.unnamed()
+    assert not mutate_rooms.gone(), mutate_rooms.gone()
+    places = [*mutate_rooms.SUITES, *mutate_rooms.SERVED]
+    empty = [place for place in places if not glob.glob(os.path.join(mutate_rooms.ROOT, place) + "*")]
+    assert not empty, f"tests/mutate_rooms.py has rows for {empty}, which do not exist"
+
+
 def main():
-    for check in (check_operators, check_zeros, check_keys, check_patches, check_samples):
+    for check in (check_operators, check_zeros, check_keys, check_patches, check_samples, check_tables):
         check()
     print(f"{len(EXPECTED)} operators make the mutants that they should; keys stay")
     return 0
