@@ -26,7 +26,7 @@ BINARY = os.environ.get("PENSTOCK_BINARY", str(ROOT / "build/penstock"))
 MODEL = os.environ.get("PENSTOCK_MODEL", str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"))
 EMULATED = pathlib.Path(os.environ.get("PENSTOCK_EMULATED", ROOT / "build/tests/cuda/penstock_emulated"))
 NAME = "smol"  # the model's name in the tests' servers
-START_SECONDS = 60
+START_SECONDS, STOP_SECONDS = 180, 60
 LOG_TAIL_BYTES = 6000
 
 running = []  # servers whose log a test's report shows
@@ -66,9 +66,12 @@ class Server:
             time.sleep(0.02)
         raise AssertionError(f"the server was not ready; exit code {self.process.poll()}\n{self.log_tail()}")
 
+    def log_text(self):
+        """The whole log. The server writes at this file's position, so the position must not change."""
+        return os.pread(self.log.fileno(), os.fstat(self.log.fileno()).st_size, 0).decode(errors="replace")
+
     def log_tail(self):
-        self.log.seek(0)
-        return self.log.read()[-LOG_TAIL_BYTES:].decode(errors="replace")
+        return self.log_text()[-LOG_TAIL_BYTES:]
 
     def post(self, path, body, **options):
         return self.http.post(path, json=body, **options)
@@ -101,7 +104,7 @@ class Server:
         """Returns the sum of one name's samples over its labels."""
         return sum(v for k, v in self.metrics().items() if re.split(r"[{]", k)[0] == name)
 
-    def wait_until_idle(self, seconds=20):
+    def wait_until_idle(self, seconds=60):
         """Waits until no request runs or waits, and no KV block is referenced."""
         names = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"]
         end = time.monotonic() + seconds
@@ -114,7 +117,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(10)
+                self.process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

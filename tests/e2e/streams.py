@@ -7,8 +7,8 @@ import time
 import httpx
 
 SECRET = "zanzibar"  # a word of the prompts
-# Arguments of a server whose streams outlast a test, also on a fast machine.
-ENDLESS = ["--max-model-len", "8192"]
+# Arguments of a server whose streams outlast a test, also on a fast machine: on one core, 7,000 tokens take tens of seconds.
+ENDLESS = ["--max-model-len", "8192", "--threads", "1"]
 
 
 @contextlib.contextmanager
@@ -29,10 +29,12 @@ def load(server, n, headers=None, tokens=900):
     threads = [threading.Thread(target=stream, args=[i]) for i in range(n)]
     for one in threads:
         one.start()
-    yield ids
-    over.set()
-    for one in threads:
-        one.join()
+    try:
+        yield ids
+    finally:
+        over.set()
+        for one in threads:
+            one.join()
 
 
 def endless(server, n, headers=None):
@@ -40,8 +42,9 @@ def endless(server, n, headers=None):
     return load(server, n, headers, tokens=7000)
 
 
-def until(condition):
-    end = time.monotonic() + 60
+def until(condition, seconds=120):
+    """Waits until the condition is true, and returns its value."""
+    end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end
         time.sleep(0.02)
