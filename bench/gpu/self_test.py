@@ -226,7 +226,11 @@ def test_carry(folder):
         assert f"app/{name}" in tar.getnames(), tar.getnames()
     assert size > 1000 and carry.judge_size(size, 0)[1] and not carry.judge_size(size, carry.LIMIT)[1]
     assert "64.0 of 64" in carry.judge_size(0, carry.LIMIT)[0] and carry.judge_size(0, carry.LIMIT)[1]
-    assert carry.tree_bytes() > 1 << 20
+    over, words = carry.judge_size(carry.ARCHIVE_LIMIT + 1, 0), carry.tree_says(carry.tree_bytes())
+    assert not over[1] and "10.0 MiB of 10" in over[0], over
+    assert carry.tree_says(54 << 20) == ("the tree has 54.0 MiB of 54, beside an archive of at most 10", True)
+    assert not carry.tree_says((54 << 20) + 1)[1]
+    assert carry.tree_bytes() > 1 << 20 and words[1], words[0] + "; pack folders of vectors (tests/vectors/pack.py)"
 
 
 def test_carried_server(folder):
@@ -259,7 +263,8 @@ def main():
         tests = [subprocess.Popen([sys.executable, __file__, folder, name], stdout=subprocess.DEVNULL)
                  for name, folder in folders.items()]
         failed = [name for name, test in zip(folders, tests) if test.wait() != 0]
-    print(f"gpu run: self-test of {len(SANITIZED)} findings and {len(TESTS)} calls " + (f"failed: {failed}" if failed else "passed"))
+    print(f"gpu run: self-test of {len(SANITIZED)} findings and {len(TESTS)} calls " + (f"failed: {failed}" if failed else "passed")
+          + f"; {carry.tree_says(carry.tree_bytes())[0]}")
     return 1 if failed else 0
 
 

@@ -161,7 +161,11 @@ def test_a_folder_becomes_a_file_that_answers_as_it_does(folder, tmp_path):
         assert ids == wanted_ids and max(abs(a - b) for a, b in zip(logprobs, wanted)) < 2e-5
 
 
-@pytest.mark.parametrize("folder", sorted(path.parent for path in (ROOT / "tests/vectors/encoders").glob("*/config.json")), ids=lambda folder: folder.name)
+ENCODERS = sorted(path.parent for path in (ROOT / "tests/vectors/encoders").glob("*/config.json"))
+assert ENCODERS, "a build unpacks tests/vectors/encoders.tar.xz"
+
+
+@pytest.mark.parametrize("folder", ENCODERS, ids=lambda folder: folder.name)
 def test_a_folder_of_an_encoder_is_refused(folder, tmp_path):
     done = penstock("quantize", folder, tmp_path / "small.gguf", "--type", "q8_0")
     assert done.returncode == 2 and "folders of encoders are not written as GGUF files" in done.stderr and os.listdir(tmp_path) == []

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import gguf
 import make_encoders
+import pack
 import safetensors.torch
 import torch
 import transformers
@@ -223,6 +224,7 @@ def main():
             write_gguf(name, model)
     make_reranker(HERE / "classifiers/reranker.gguf")
     (HERE / "classifiers.json").write_text("[\n" + ",\n".join(json.dumps(case) for case in cases) + "\n]\n")
+    pack.pack("classifiers")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import gguf
 import make_families
+import pack
 import safetensors.torch
 import torch
 import transformers
@@ -350,6 +351,7 @@ def main():
     for name in args.names or MODELS:
         lines += vectors(name, make(name, args.seed), args.seed)
     (HERE / "encoders.txt").write_text("\n".join(lines) + "\n")
+    pack.pack("encoders")
 
 
 if __name__ == "__main__":

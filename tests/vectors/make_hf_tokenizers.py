@@ -20,6 +20,7 @@ import unicodedata
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+import pack
 from make_tokenizer import GPT4, REST_O, SUFFIX, WORD_A, WORD_B
 from tokenizer_texts import PROSE, WRITTEN, texts
 
@@ -462,6 +463,8 @@ def main():
             for text in dict.fromkeys(strings):
                 file.write(json.dumps(line_of(tokenizer, text), ensure_ascii=False, separators=(",", ":")) + "\n")
         print(name, len(strings))
+    if not options.many:
+        pack.pack("hf_tokenizers")
 
 
 if __name__ == "__main__":
