@@ -155,6 +155,7 @@ enum norm_names {
     NORM_NAMES_OF_EMBEDDING,    /* the last norm is called a norm of the embedding */
     NORM_NAMES_AFTER_ATTENTION, /* the norm before the MLP is called a norm after attention */
     NORM_NAMES_OF_OUTPUTS,      /* norms after branches are called norms of their outputs */
+    NORM_NAMES_CUT,             /* the name of the norm before the MLP lacks ".weight" */
 };
 
 struct model_config {

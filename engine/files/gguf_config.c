@@ -309,10 +309,12 @@ static enum status read_rope(struct model_config *config, struct gguf_reader *r)
 
 /* ---- other settings ------------------------------------------------------------------------- */
 
+/* Some files with RMS norms, as of Nemotron-H, have the key of other norms instead. */
 static enum status read_epsilon(struct model_config *config, struct gguf_reader *r) {
+    const char *rms = "attention.layer_norm_rms_epsilon", *other = "attention.layer_norm_epsilon";
     double epsilon = 0;
-    key_of(r, config->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
-                                       : "attention.layer_norm_epsilon");
+    bool has_rms = gguf_find(r->gguf, key_of(r, rms)) || !gguf_find(r->gguf, key_of(r, other));
+    key_of(r, config->norm == NORM_RMS && has_rms ? rms : other);
     enum status status = gguf_float(r->gguf, r->key, &epsilon, r->err);
     if (status != STATUS_OK) return status;
     config->norm_epsilon = (float)epsilon;
@@ -434,9 +436,10 @@ static enum status read_groups(struct model_config *config, struct gguf_reader *
         read_int_or(r, "nextn_predict_layers", 0, config->L - 1, 0, &config->n_unread_layers);
     config->L -= config->n_unread_layers;
     if (!status) status = read_int_or(r, "expert_group_count", 0, e->E, 0, &e->n_groups);
+    /* llama.cpp's converter writes a used group of Kimi Linear without the number of groups */
     if (!status)
-        status = read_int_or(r, "expert_group_used_count", 0, e->n_groups, e->n_groups,
-                             &e->n_used_groups);
+        status = read_int_or(r, "expert_group_used_count", 0, e->n_groups + !e->n_groups,
+                             e->n_groups, &e->n_used_groups);
     if (!status) status = read_int_or(r, "expert_shared_count", 1, 64, 1, &shared);
     if (!status && e->F_shared == 0) e->F_shared = shared * e->F;
     return status;

@@ -50,6 +50,8 @@ static const struct {
     {FILE_OF("kimi_linear"), "kimi-linear.kda.head_dim", 0, "expected 1 to 1048576, found 0"},
     {FILE_OF("kimi_linear"), "kimi-linear.kda.head_dim", 32, "blk.0.attn_q.weight"},
     {FILE_OF("kimi_linear"), "kimi-linear.kda.head_dim", 24, "a multiple of 16"},
+    {FILE_OF("kimi_linear"), "kimi-linear.expert_group_used_count", 5, "expected 0 to 4, found 5"},
+    {FILE_OF("kimi_linear"), "kimi-linear.expert_group_count", 0, "expected 0 to 1, found 2"},
     {FILE_OF("kimi_linear"), "kimi-linear.attention.kv_lora_rank", 40, "must be multiples of 16"},
     {FILE_OF("kimi_linear"), "kimi-linear.block_count", 4, "expected a number for each of 4"},
 };
@@ -98,6 +100,18 @@ START_TEST(wrong_keys_are_named) {
 }
 END_TEST
 
+/* llama.cpp's converter writes the used groups of Kimi Linear, 1, and not the number of groups. */
+START_TEST(a_used_group_needs_no_number_of_groups) {
+    struct err err = {0};
+    char first[sizeof path];
+    write_changed(FILE_OF("kimi_linear"), "kimi-linear.expert_group_used_count", 1);
+    memcpy(first, path, sizeof first);
+    write_changed(first, "kimi-linear.expert_group_count", 0);
+    ck_assert_msg(load(path, &err) == STATUS_OK, "%s", err.message);
+    ck_assert_int_eq(unlink(first) + unlink(path), 0);
+}
+END_TEST
+
 START_TEST(keys_are_the_shape_of_the_rule) {
     struct model_config config;
     struct gguf *gguf = NULL;
@@ -121,6 +135,7 @@ int main(void) {
     Suite *suite = suite_create("engine/delta_keys");
     TCase *all = tcase_create("all");
     tcase_add_loop_test(all, wrong_keys_are_named, 0, N_BROKEN);
+    tcase_add_test(all, a_used_group_needs_no_number_of_groups);
     tcase_add_test(all, keys_are_the_shape_of_the_rule);
     suite_add_tcase(suite, all);
     return suite_main(suite);

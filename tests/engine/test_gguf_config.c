@@ -121,6 +121,21 @@ START_TEST(missing_optional_keys_have_defaults) {
 }
 END_TEST
 
+/* Files of Nemotron-H may have the epsilon under the key of other norms alone. */
+START_TEST(the_epsilon_of_other_norms_serves_if_it_is_alone) {
+    struct gguf_writer writer = {0};
+    struct model_config info;
+    llama_keys(&writer, llama_epsilon_key);
+    gguf_writer_f32(&writer, "llama.attention.layer_norm_epsilon", 0.25f);
+    read_written(&writer, &info);
+    ck_assert(info.norm_epsilon == 0.25f);
+    llama_keys(&writer, "");
+    gguf_writer_f32(&writer, "llama.attention.layer_norm_epsilon", 0.25f);
+    read_written(&writer, &info);
+    ck_assert(info.norm_epsilon == 1e-5f);
+}
+END_TEST
+
 START_TEST(a_head_may_have_its_own_size) {
     struct gguf_writer writer = {0};
     struct model_config info;
@@ -405,6 +420,7 @@ int main(void) {
         the_real_model_is_understood,
         a_tiny_model_is_understood,
         missing_optional_keys_have_defaults,
+        the_epsilon_of_other_norms_serves_if_it_is_alone,
         a_head_may_have_its_own_size,
         each_missing_key_is_named,
         numbers_out_of_range_are_refused,

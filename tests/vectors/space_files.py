@@ -80,8 +80,9 @@ def add_space_tensor(writer, family, name, data, c):
     else:
         if family in ("granite4_h", "granite4_h_moe") and ("q_proj" in rest or "k_proj" in rest):
             data = adjacent(data, c.hidden_size // c.num_attention_heads)
-        kind = rest.rsplit(".", 1)
-        writer.add_tensor(f"blk.{layer}.{NAMES[family][kind[0]]}.{kind[1]}", data.contiguous().numpy())
+        kind, end = rest.rsplit(".", 1)
+        is_cut = family == "falcon_h1" and kind == "pre_ff_layernorm"  # as llama.cpp names it
+        writer.add_tensor(f"blk.{layer}.{NAMES[family][kind]}" + ("" if is_cut else f".{end}"), data.contiguous().numpy())
 
 
 def add_shape(writer, heads, size, groups, states, taps):

@@ -147,6 +147,7 @@ const struct model_family model_nemotron_h = {
 const struct model_family model_falcon_h1 = {
     .gguf = "falcon-h1",
     .hf = falcon_h1_hf,
+    .norm_names = NORM_NAMES_CUT,
     .roles = ROLES_LLAMA | ROLES_SPACE,
     .optional = ROLE_BIT(ROLE_OUTPUT),
     FAMILY_USUAL,

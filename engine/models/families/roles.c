@@ -259,6 +259,7 @@ const char *config_role_gguf(const struct model_config *config, enum role role) 
     } other[][MAX_OTHER + 1] = {
         [NORM_NAMES_USUAL] = {{0}},
         [NORM_NAMES_OF_EMBEDDING] = {{ROLE_OUTPUT_NORM, "token_embd_norm.weight"}},
+        [NORM_NAMES_CUT] = {{ROLE_FFN_NORM, "ffn_norm"}},
         [NORM_NAMES_AFTER_ATTENTION] = {{ROLE_FFN_NORM, "post_attention_norm.weight"}},
         [NORM_NAMES_OF_OUTPUTS] = {{ROLE_ATTN_NORM, "attn_output_norm.weight"},
                                    {ROLE_ATTN_NORM_BIAS, "attn_output_norm.bias"},
