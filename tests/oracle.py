@@ -20,6 +20,7 @@ import torch
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/vectors"))
+import family_models  # noqa: E402
 import make_families  # noqa: E402
 import make_folders  # noqa: E402
 import make_packed  # noqa: E402
@@ -56,9 +57,15 @@ UNCONVERTED = {
     "gemma4_unified": "its converter cuts the embedding to the tokenizer's tokens, and ours has fewer",
     "hunyuan": "its converter wants the published context",
     "smollm3": "in its files each fourth layer is without positions",
-    "kimi_linear": "its converter wants the keys of published folders",
+    "kimi_linear": "its converter loses the number of groups of experts",
     "kimi_linear_wide": "its files have as many heads in all layers",
-    **dict.fromkeys(["qwen3_5", "qwen3_5_moe", "qwen3_next"], "its files cannot say which layers are recurrent if not three of four"),
+    "mistral4": "its converter loses the scales of queries",
+    "qwen3_next": "its converter does not support layers without experts",
+    "bamba": "its files cannot say the size of a head",
+    "granite4_h": "its files of models with recurrent layers have no positions",
+    "falcon_h1_norm": "its files cannot say that the norm precedes the gate",
+    "lfm2": "its converter takes taps of three dimensions only",
+    "lfm2_moe": "its converter takes tied heads only",
 }
 # For make_families.py, whose models are those that GGUF files can represent.
 UNCONVERTED_FAMILIES = {
@@ -73,7 +80,13 @@ UNCONVERTED_FAMILIES = {
     "gemma4_large": UNCONVERTED["gemma4_large"],
     "gemma4_moe": UNCONVERTED["gemma4_moe"],
     "phi3_short": "it is phi3_long for another context",
-    **{name: UNCONVERTED[name] for name in ("qwen3_5", "qwen3_next", "kimi_linear")},
+    **{name: UNCONVERTED[name] for name in ("kimi_linear", "mistral4")},
+}
+# Models that are made only for the converter, because it loses properties of the others of their families.
+CONVERTED = {
+    "kimi_linear_one": lambda: family_models.kimi_linear_of(layer_types=family_models.kimi_linear().config.layer_types,
+                                                            num_attention_heads=3, num_key_value_heads=3, num_expert_group=1, topk_group=1),
+    "mistral4_unscaled": lambda: family_models.mistral4_of(0.0),
 }
 
 
@@ -104,8 +117,9 @@ def make_families_too(names, out, seed):
     torch.set_num_threads(1)  # for models this small, threads only wait for each other
     (out / "families").mkdir(exist_ok=True)
     for name in names:
-        model, runs, chosen = make_families.golden(make_families.FAMILIES[name])
-        make_families.write_gguf(out / f"families/{name}.gguf", name, model)
+        model, runs, chosen = make_families.golden(make_families.FAMILIES.get(name) or CONVERTED[name])
+        if name in make_families.FAMILIES:
+            make_families.write_gguf(out / f"families/{name}.gguf", name, model)
         make_families.write_golden(out / f"families/{name}.txt", name, runs, chosen)
         model.save_pretrained(out / "sources" / name)
         make_folders.write_tokenizer(out / "sources" / name)
@@ -122,6 +136,9 @@ def convert(kind, names, unconverted, out):
     run(sys.executable, ROOT / "tests/vectors/convert.py", llama_sources(), out / "families", end,
         *[out / source / name for name in taken], stderr=subprocess.DEVNULL)
     for name in taken:
+        if name in CONVERTED:
+            (out / f"{kind}/{name}.txt").rename(out / f"families/{name}.{end}.txt")
+            continue
         shutil.copy(out / f"{kind}/{name}.txt", out / f"families/{name}.{end}.txt")
 
 
@@ -135,7 +152,7 @@ def main():
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     families, folders, packed = ([name for name in names if not options.names or name in options.names] for names in
-                                 (make_families.FAMILIES, make_folders.FOLDERS, make_packed.FOLDERS))
+                                 ({**make_families.FAMILIES, **CONVERTED}, make_folders.FOLDERS, make_packed.FOLDERS))
     make_families_too(families, out, options.seed)
     make("make_folders.py", folders, out, options.seed)
     make("make_packed.py", packed, out, options.seed)

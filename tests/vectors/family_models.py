@@ -457,12 +457,16 @@ def kimi_linear_wide():
                           moe_intermediate_size=32)
 
 
-def mistral4():
-    """All layers have experts, and queries are scaled by position."""
+def mistral4_of(beta):
     latent = {**LATENT, "num_attention_heads": 3, "num_key_value_heads": 3}
     return transformers.Mistral4ForCausalLM(transformers.Mistral4Config(
         num_hidden_layers=2, q_lora_rank=24, n_routed_experts=7, n_shared_experts=1, n_group=1, topk_group=1, first_k_dense_replace=0,
-        routed_scaling_factor=1.0, norm_topk_prob=True, rope_parameters={**YARN, "llama_4_scaling_beta": 0.4}, **latent))
+        routed_scaling_factor=1.0, norm_topk_prob=True, rope_parameters={**YARN, "llama_4_scaling_beta": beta}, **latent))
+
+
+def mistral4():
+    """All layers have experts, and queries are scaled by position."""
+    return mistral4_of(0.4)
 
 
 def glm4_moe_lite():
