@@ -289,17 +289,29 @@ void engine_limits(struct engine *engine, struct device_limits *out) {
     if (b->timers) b->timers->limits(b, out);
 }
 
+/* The bytes of all experts' matrices, which the ops of the program multiply. */
+static double expert_bytes(const struct model *model) {
+    const struct program *program = &model->program;
+    double bytes = 0;
+    for (int i = 0; i < program->n; i++) {
+        const struct op_row *row = &program->rows[i];
+        if (row->op != OP_EXPERTS) continue;
+        const struct mlp *mlp = &row->experts.mlp;
+        const struct matrix *const parts[] = {mlp->gate.w, mlp->up.w, mlp->down.w};
+        assert(mlp->up.w && mlp->down.w);
+        for (size_t j = 0; j < sizeof parts / sizeof *parts; j++)
+            if (parts[j]) bytes += (double)model->backend->memory->matrix_bytes(parts[j]);
+    }
+    return bytes;
+}
+
 /* The bytes of experts that `rows` rows are not expected to use. */
 static double unread_bytes(const struct model *model, int rows) {
     const struct expert_config *experts = &model->config.experts;
-    double bytes = 0, unread = 1;
-    for (int i = 0; i < model->config.L && experts->is_used; i++)
-        for (enum role role = 0; role < N_ROLES; role++)
-            if (role_info(role)->of_experts && model->layers[i].w[role])
-                bytes += (double)model->backend->memory->matrix_bytes(model->layers[i].w[role]);
-    for (int row = 0; row < rows && experts->is_used; row++)
-        unread *= 1 - (double)experts->n_used / experts->E;
-    return bytes * unread;
+    double unread = 1;
+    if (!experts->is_used) return 0;
+    for (int row = 0; row < rows; row++) unread *= 1 - (double)experts->n_used / experts->E;
+    return expert_bytes(model) * unread;
 }
 
 void engine_weights_read(const struct engine *engine, int rows, int64_t *layers, int64_t *head) {
