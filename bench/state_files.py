@@ -8,6 +8,8 @@ weights.
 - lfm2: LFM2-700M, whole: 10 short convolutions and 6 attention layers.
 - deepseek: DeepSeek-V2-Lite's widths, 5 of 27 layers and 16 of 64 experts. Its queries have a latent vector, as in
   DeepSeek-V2: llama.cpp takes plain queries only from a file of 26 or 27 layers.
+- kimi: Kimi Linear's widths, 5 of 27 layers and 16 of 256 experts; the fourth layer has latent attention.
+- mistral4: Mistral Small 4's widths, 3 of 36 layers and 8 of 128 experts.
 - qwen35-mtp: a folder in float16 of the first shape with a layer that guesses ahead.
 
 The vocabulary is the one of --model, so the head is smaller than a published model's. NAME-q8_0.gguf has random codes
@@ -31,6 +33,7 @@ import random_files
 GGUF_F32, GGUF_Q8_0 = 0, 8
 RIGHT = .8  # share of right guesses
 CONTEXT = 8192
+TOKENS = 0  # in a shape: the size of the vocabulary
 
 
 # ---- shapes: (keys of the GGUF file without the architecture, {tensor: shape}) ------------------------------------
@@ -83,29 +86,79 @@ def lfm2():
     return "lfm2", keys, shapes
 
 
+def experts(K, E, F, shared):
+    return {"ffn_gate_inp.weight": (E, K), "ffn_gate_exps.weight": (E, F, K), "ffn_up_exps.weight": (E, F, K), "ffn_down_exps.weight": (E, K, F),
+            "ffn_gate_shexp.weight": (shared * F, K), "ffn_up_shexp.weight": (shared * F, K), "ffn_down_shexp.weight": (K, shared * F)}
+
+
+def latent_attention(K, H, rank, rope, unrotated, value, q_rank):
+    """q_rank 0: queries without a latent vector."""
+    q = {"attn_q_a.weight": (q_rank, K), "attn_q_a_norm.weight": (q_rank,), "attn_q_b.weight": (H * (unrotated + rope), q_rank)}
+    return (q if q_rank else {"attn_q.weight": (H * (unrotated + rope), K)}) | {
+        "attn_kv_a_mqa.weight": (rank + rope, K), "attn_kv_a_norm.weight": (rank,), "attn_k_b.weight": (H, rank, unrotated),
+        "attn_v_b.weight": (H, value, rank), "attn_output.weight": (K, H * value)}
+
+
+def latent_keys(H, rank, rope, unrotated, value):
+    return {"attention.head_count": H, "attention.kv_lora_rank": rank, "attention.key_length": rank + rope, "attention.value_length": rank,
+            "attention.key_length_mla": unrotated + rope, "attention.value_length_mla": value, "rope.dimension_count": rope}
+
+
 def deepseek():
     K, L, H, rank, rope, unrotated, value, q_rank = 2048, 5, 16, 512, 64, 128, 128, 1536
     F, E, used, F_expert, shared = 10944, 16, 6, 1408, 2
-    keys = {"block_count": L, "embedding_length": K, "feed_forward_length": F, "attention.head_count": H, "attention.head_count_kv": 1,
-            "attention.q_lora_rank": q_rank, "attention.kv_lora_rank": rank, "attention.key_length": rank + rope, "attention.value_length": rank,
-            "attention.key_length_mla": unrotated + rope, "attention.value_length_mla": value, "rope.dimension_count": rope,
-            "rope.freq_base": 1e4, "leading_dense_block_count": 1, "expert_count": E, "expert_used_count": used,
+    keys = {"block_count": L, "embedding_length": K, "feed_forward_length": F, **latent_keys(H, rank, rope, unrotated, value),
+            "attention.head_count_kv": 1, "attention.q_lora_rank": q_rank, "rope.freq_base": 1e4, "leading_dense_block_count": 1, "expert_count": E, "expert_used_count": used,
             "expert_shared_count": shared, "expert_feed_forward_length": F_expert, "expert_weights_scale": 1.,
             "expert_weights_norm": False, "expert_gating_func": 1, "attention.layer_norm_rms_epsilon": 1e-6}
-    latent = {"attn_q_a.weight": (q_rank, K), "attn_q_a_norm.weight": (q_rank,), "attn_q_b.weight": (H * (unrotated + rope), q_rank),
-              "attn_kv_a_mqa.weight": (rank + rope, K), "attn_kv_a_norm.weight": (rank,),
-              "attn_k_b.weight": (H, rank, unrotated), "attn_v_b.weight": (H, value, rank), "attn_output.weight": (K, H * value),
-              "attn_norm.weight": (K,), "ffn_norm.weight": (K,)}
-    experts = {"ffn_gate_inp.weight": (E, K), "ffn_gate_exps.weight": (E, F_expert, K), "ffn_up_exps.weight": (E, F_expert, K),
-               "ffn_down_exps.weight": (E, K, F_expert), "ffn_gate_shexp.weight": (shared * F_expert, K),
-               "ffn_up_shexp.weight": (shared * F_expert, K), "ffn_down_shexp.weight": (K, shared * F_expert)}
+    latent = latent_attention(K, H, rank, rope, unrotated, value, q_rank) | {"attn_norm.weight": (K,), "ffn_norm.weight": (K,)}
     shapes = {"output_norm.weight": (K,)}
     for i in range(L):
-        shapes |= {f"blk.{i}.{name}": shape for name, shape in (latent | (experts if i else mlp(K, F))).items()}
+        layer = latent | (experts(K, E, F_expert, shared) if i else mlp(K, F))
+        shapes |= {f"blk.{i}.{name}": shape for name, shape in layer.items()}
     return "deepseek2", keys, shapes
 
 
-SHAPES = {"qwen35": qwen35, "qwen35-attention": lambda: qwen35(1), "lfm2": lfm2, "deepseek": deepseek}
+def channel_rule(K, H, d, taps):
+    """A delta rule with a decay for each channel."""
+    convolutions = {f"ssm_conv1d_{kind}.weight": (H * d, 1, taps) for kind in "qkv"}
+    return {f"attn_{kind}.weight": (H * d, K) for kind in "qkv"} | convolutions | {
+        "ssm_a": (H, 1), "ssm_dt.bias": (H * d,), "ssm_f_a.weight": (d, K), "ssm_f_b.weight": (H * d, d), "ssm_beta.weight": (H, K),
+        "ssm_g_a.weight": (d, K), "ssm_g_b.weight": (H * d, d), "ssm_norm.weight": (d,), "attn_output.weight": (K, H * d)}
+
+
+def kimi():
+    K, L, H, d, taps, rank, rope, unrotated, value = 2304, 5, 32, 128, 4, 512, 64, 128, 128
+    F, E, used, F_expert, heads = 9216, 16, 8, 1024, [0, 0, 0, 1, 0]
+    keys = {"block_count": L, "embedding_length": K, "feed_forward_length": F, **latent_keys(H, rank, rope, unrotated, value),
+            "attention.head_count_kv": heads, "ssm.conv_kernel": taps, "kda.head_dim": d, "leading_dense_block_count": 1,
+            "expert_count": E, "expert_used_count": used, "expert_shared_count": 1, "expert_feed_forward_length": F_expert,
+            "expert_weights_scale": 2.446, "expert_gating_func": 2, "attention.layer_norm_rms_epsilon": 1e-5}
+    shapes = {"output_norm.weight": (K,), "output.weight": (TOKENS, K)}  # llama.cpp does not tie this model's head
+    for i in range(L):
+        layer = latent_attention(K, H, rank, rope, unrotated, value, 0) if heads[i] else channel_rule(K, H, d, taps)
+        layer |= experts(K, E, F_expert, 1) | {"exp_probs_b.bias": (E,)} if i else mlp(K, F)
+        layer |= {"attn_norm.weight": (K,), "ffn_norm.weight": (K,)}
+        shapes |= {f"blk.{i}.{name}": shape for name, shape in layer.items()}
+    return "kimi-linear", keys, shapes
+
+
+def mistral4():
+    K, L, H, rank, rope, unrotated, value, q_rank = 4096, 3, 32, 256, 64, 64, 128, 1024
+    E, used, F_expert = 8, 4, 2048
+    keys = {"block_count": L, "embedding_length": K, "feed_forward_length": 3 * K, **latent_keys(H, rank, rope, unrotated, value),
+            "attention.head_count_kv": 1, "attention.q_lora_rank": q_rank, "rope.freq_base": 1e4, "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 128., "rope.scaling.original_context_length": CONTEXT, "rope.scaling.yarn_log_multiplier": .1,
+            "leading_dense_block_count": 0, "expert_count": E, "expert_used_count": used, "expert_shared_count": 1,
+            "expert_feed_forward_length": F_expert, "expert_weights_scale": 1., "expert_weights_norm": True, "expert_gating_func": 1,
+            "attention.layer_norm_rms_epsilon": 1e-6}
+    layer = latent_attention(K, H, rank, rope, unrotated, value, q_rank) | experts(K, E, F_expert, 1)
+    layer |= {"attn_norm.weight": (K,), "ffn_norm.weight": (K,)}
+    shapes = {"output_norm.weight": (K,)} | {f"blk.{i}.{name}": shape for i in range(L) for name, shape in layer.items()}
+    return "mistral4", keys, shapes
+
+
+SHAPES = {"qwen35": qwen35, "qwen35-attention": lambda: qwen35(1), "lfm2": lfm2, "deepseek": deepseek, "kimi": kimi, "mistral4": mistral4}
 
 
 # ---- GGUF files ---------------------------------------------------------------------------------------------------
@@ -122,18 +175,18 @@ def raw_key(name, value):
 
 
 def is_matrix(name, shape):
-    """Convolutions and routers stay in float32, as in files of llama.cpp's converter."""
-    return len(shape) > 1 and not name.endswith(("conv.weight", "conv1d.weight", "gate_inp.weight"))
+    """Convolutions, decays and routers stay in float32, as in files of llama.cpp's converter."""
+    return len(shape) > 1 and "conv1d" not in name and not name.endswith(("conv.weight", "ssm_a", "gate_inp.weight"))
 
 
 def make_tensor(random, name, shape):
     """Returns GGUF's type and the bytes: matrices that keep the size of their inputs, gains of 1, slow decays."""
     if is_matrix(name, shape):
         return GGUF_Q8_0, random_files.blocks(random, "Q8_0", int(np.prod(shape[:-1])), shape[-1])
-    if len(shape) > 1:
-        values = random.standard_normal(shape) * shape[-1] ** -.5
-    elif name.endswith("ssm_a"):
+    if name.endswith("ssm_a"):
         values = -random.uniform(.1, 1, shape)
+    elif len(shape) > 1:
+        values = random.standard_normal(shape) * shape[-1] ** -.5
     else:
         values = np.full(shape, 0 if name.endswith("bias") else 1)
     return GGUF_F32, values.astype(np.float32).tobytes()
@@ -145,7 +198,8 @@ def write_gguf(path, shape, model):
     V = len(gguf_file.GGUF(model).metadata["tokenizer.ggml.tokens"])
     keys = {"context_length": CONTEXT, "vocab_size": V, **keys}
     raw = raw_key("general.architecture", architecture) + b"".join(raw_key(f"{architecture}.{name}", value) for name, value in keys.items())
-    shapes = {"token_embd.weight": (V, keys["embedding_length"]), **shapes}
+    shapes = {"token_embd.weight": (TOKENS, keys["embedding_length"]), **shapes}
+    shapes = {name: tuple(V if size == TOKENS else size for size in shape) for name, shape in shapes.items()}
     random = np.random.default_rng(1)
     tensors = [(name, shape, *make_tensor(random, name, shape)) for name, shape in shapes.items()]
     head, at = struct.pack("<IIQQ", 0x46554747, 3, len(tensors), n_kept + len(keys) + 1) + raw + kept, 0

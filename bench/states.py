@@ -1,7 +1,7 @@
 """Measures models with recurrent layers or latent attention compared with llama.cpp, guesses of a model's own layer
 (MTP) compared with none, and hits at kept states compared with hits of a model with attention only.
 
-    python3 bench/states.py [--only qwen35 lfm2 deepseek mtp hit ...] [--repeats 3] [--out docs/measurements/NAME.json]
+    python3 bench/states.py [--only qwen35 lfm2 deepseek kimi mistral4 mtp hit ...] [--repeats 3] [--out docs/measurements/NAME.json]
 
 bench/state_files.py makes the models. The shapes have the works and goals of bench/families.py. MTP answers the prompts
 of C13a (bench/speculation.py) in turns with a server without it, and must give the same tokens. A hit is a prompt whose
@@ -18,6 +18,8 @@ import works
 
 HERE = families.HERE
 SHAPES = tuple(f"{name}-{kind}" for kind in families.TYPES for name in ("qwen35", "lfm2", "deepseek"))
+# The numbers of their rows follow those of MTP and the hit.
+LATER = tuple(f"{name}-{kind}" for kind in families.TYPES for name in ("kimi", "mistral4"))
 MTP = f"{HERE}/qwen35-mtp"
 N_OUT, N_GUESSES = 96, 2
 N_SHARED, N_OWN = 4000, 32
@@ -85,9 +87,9 @@ def measure_hit(bench):
 def parts():
     """Returns {name for --only: (its requirements, its function)}."""
     made = {"mtp": (f"{MTP}/config.json", measure_mtp), "hit": (f"{HERE}/qwen35-attention-q8_0.gguf", measure_hit)}
-    for i, shape in enumerate(SHAPES):
+    for number, shape in [*enumerate(SHAPES, 1), *enumerate(LATER, len(SHAPES) + len(made) + 1)]:
         name, kind = shape.rsplit("-", 1)
-        made[shape] = (f"{HERE}/{shape}.gguf", lambda bench, n=name, k=kind, i=i: families.measure_shape(bench, n, k, i + 1, "S"))
+        made[shape] = (f"{HERE}/{shape}.gguf", lambda bench, n=name, k=kind, i=number: families.measure_shape(bench, n, k, i, "S"))
     return made
 
 
