@@ -64,7 +64,7 @@ SUITES = {
     "engine/grammar/read/": ["engine_grammar_docs", "engine_grammar_ahead"],
     "engine/grammar/run/search.c": ["server_stop_regex", "engine_grammar"],
     "engine/inspect.c": ["engine_inspect"],
-    "engine/memory/": ["engine_memory_plan", "engine_memory_windows", "engine_memory_machine"],
+    "engine/memory/": ["engine_memory_plan", "engine_memory_scratch", "engine_memory_windows", "engine_memory_machine"],
     "engine/models/": ["engine_families", "engine_hf_config", "engine_gguf_config", "engine_folder_broken", "engine_tiny_model"],
     "engine/models/adapter_copies.c": ["engine_adapters", "scheduler_adapters"],
     "engine/models/adapters.c": ["engine_adapters", "scheduler_adapters"],
