@@ -88,9 +88,9 @@ struct path {
     void (*epilogue)(float *y, size_t stride, int rows, int n, const struct epilogue *e);
     /* y[r * stride + lane] += x[r][LANES] for `rows` rows and n lanes. */
     void (*add_panel)(float *y, size_t stride, const float *x, int rows, int n);
-    void (*to_halves)(uint16_t *out, const float *x, size_t n);
-    /* Converts n numbers to codes of at most max_code, with one scale per SCALED numbers. */
-    void (*to_codes)(int16_t *codes, float *scales, const float *x, int n, int max_code);
+    /* Writes rows of keys and values to the cache. Both positions of a pair of values belong to one
+     * call, or the other position is not written at the same time. */
+    void (*write_kv)(const struct kv_rows *rows);
     /* Quantises x[K] into row `row` of `a`. */
     void (*quantise)(struct activations *a, int row, const float *x);
     /* The same with 16-bit codes, for two-byte weights. */
@@ -177,7 +177,8 @@ void plain_xielu(float *x, size_t n, const struct xielu *numbers);
 void plain_put_block(struct activations *a, int tile, int i, int rows, const float *x, int n);
 void plain_epilogue(float *y, size_t stride, int rows, int n, const struct epilogue *e);
 void plain_add_panel(float *y, size_t stride, const float *x, int rows, int n);
-void plain_to_halves(uint16_t *out, const float *x, size_t n);
+void plain_write_kv(const struct kv_rows *rows);
+/* Converts n numbers to codes of at most max_code, with one scale per SCALED numbers. */
 void plain_to_codes(int16_t *codes, float *scales, const float *x, int n, int max_code);
 void plain_quantise(struct activations *a, int row, const float *x);
 void plain_quantise_half(struct activations *a, int row, const float *x);

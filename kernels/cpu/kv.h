@@ -115,6 +115,19 @@ static inline uint8_t *kv_head_values(const struct kv_kind *kv, int place, int b
     return kv_values(kv, place, block) + (size_t)g * kv->head_value_bytes;
 }
 
+/* Rows of one key-value head that a step writes to adjacent positions of a block. Each row's keys
+ * and values become codes or floats of the kind; number d of row r is k[r * stride + d]. */
+struct kv_rows {
+    const struct kv_kind *kv;
+    uint8_t *keys,
+        *values;        /* the head's part of the block; values are NULL in a kind that shares */
+    int offset, n;      /* positions offset..offset + n - 1; n is 1..MAX_KV_ROWS */
+    const float *k, *v; /* [n][D] */
+    size_t stride;      /* floats from a row to the next */
+};
+
+enum { MAX_KV_ROWS = LANES };
+
 /* Query vectors that read the same key-value head over one chunk of the context. Query i sees
  * positions begin[i] .. end[i] - 1 of the chunk; if this range is empty, its part is unchanged.
  * Both bounds rise with i, and positions outside all ranges are not read. The results per query are

@@ -7,8 +7,8 @@
 #include "kernels/cpu/cpu.h"
 
 enum {
-    AT_ONCE = 4 * SCALED,
-    ROWS_AT_ONCE = 2, /* a row of a new block misses the caches in each line: a microsecond */
+    LEAST_AT_ONCE = 2, /* rows of a piece: a row of a new block misses the caches in each line */
+    PIECES_A_THREAD = 4,
     ANGLES_AT_ONCE = 4,
 };
 
@@ -21,6 +21,7 @@ struct heads_job {
     float *q, *k, *v;
     const struct latent *latent;
     const float *from; /* queries before their rotation, for a latent */
+    int at_once;       /* rows of a piece, before whole runs are taken */
 };
 
 /* One past the last row of piece i, which starts at i * at_once. */
@@ -31,6 +32,13 @@ static int piece_end(const struct cpu *cpu, int i, int at_once) {
 
 static int pieces(const struct cpu *cpu, int at_once) {
     return (cpu->step->M + at_once - 1) / at_once;
+}
+
+/* Rows of a piece: some pieces for each thread, and at most a run. */
+static int rows_at_once(const struct cpu *cpu) {
+    int rows = cpu->step->M / (PIECES_A_THREAD * pool_threads(cpu->pool));
+    if (rows > MAX_KV_ROWS) return MAX_KV_ROWS;
+    return rows < LEAST_AT_ONCE ? LEAST_AT_ONCE : rows;
 }
 
 /* ---- RoPE ----------------------------------------------------------------------------------- */
@@ -131,91 +139,100 @@ static void scale_queries(const struct heads_job *job, int H, const float *scale
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* A key is spread over its block, one element per line of B positions. A value is contiguous.
- * `values` is NULL if values are a part of the keys. */
-static void write_floats(const struct heads_job *job, uint8_t *keys, uint8_t *values, int offset,
-                         const float *k, const float *v) {
-    size_t B = (size_t)job->kv->B, D = (size_t)job->kv->D, element = job->kv->element_bytes;
-    keys += (size_t)offset * element;
-    if (values) values += (size_t)offset * (size_t)job->kv->D_value_padded * element;
-    if (element == 4) {
-        for (size_t d = 0; d < D; d++) memcpy(keys + 4 * d * B, k + d, 4);
-        if (values) memcpy(values, v, D * 4);
-        return;
-    }
-    uint16_t halves[AT_ONCE];
-    for (size_t d = 0; d < D; d += AT_ONCE) {
-        size_t n = D - d < AT_ONCE ? D - d : AT_ONCE;
-        job->cpu->path->to_halves(halves, k + d, n);
-        for (size_t i = 0; i < n; i++) memcpy(keys + 2 * (d + i) * B, halves + i, 2);
-        if (!values) continue;
-        job->cpu->path->to_halves(halves, v + d, n);
-        memcpy(values + 2 * d, halves, 2 * n);
-    }
+/* Rows at adjacent positions of a block, from one aligned group of MAX_KV_ROWS positions, are one
+ * run. One piece writes a whole run: the cache lines of its keys and the pairs of its values belong
+ * to one thread. */
+
+/* Is row m at the position after row m - 1, in the same run? */
+static bool continues_run(const struct kv_kind *kv, const int32_t *slots, int m) {
+    return m > 0 && slots[m] == slots[m - 1] + 1 && slots[m] % kv->B % MAX_KV_ROWS != 0;
 }
 
-/* Writes one code of one or two bytes. */
-static inline void put_code(uint8_t *codes, size_t i, int16_t code, bool bytes) {
-    if (bytes)
-        codes[i] = (uint8_t)(int8_t)code;
-    else
-        memcpy(codes + 2 * i, &code, 2);
+/* One past the last row of the run that begins at row m. */
+static int run_end(const struct heads_job *job, int m) {
+    const int32_t *slots = kv_slots(job->kv, job->cpu->step);
+    int end = m + 1;
+    while (end < job->cpu->step->M && continues_run(job->kv, slots, end)) end++;
+    assert(end - m <= MAX_KV_ROWS);
+    return end;
 }
 
-/* Number d of a key is half d % 2 of line d / 2. Position `offset` of a value is half offset % 2 of
- * row offset / 2. The padding after D is never written: the memory is zeroed at allocation. */
-static void write_codes(const struct heads_job *job, uint8_t *keys, uint8_t *values, int offset,
-                        const float *k, const float *v) {
+/* The first row of piece i: the first row of a run, or M. */
+static int piece_begin(const struct heads_job *job, int i, int at_once) {
+    int m = i * at_once, M = job->cpu->step->M;
+    if (m >= M) return M;
+    const int32_t *slots = kv_slots(job->kv, job->cpu->step);
+    while (m < M && continues_run(job->kv, slots, m)) m++;
+    return m;
+}
+
+/* One key-value head's part of a run. */
+static struct kv_rows rows_of_head(const struct heads_job *job, int m, int n, int g) {
     const struct kv_kind *kv = job->kv;
-    size_t B = (size_t)kv->B, at = (size_t)offset;
-    size_t row = at / 2 * 2 * (size_t)kv->D_value_padded + at % 2, length = (size_t)kv->D;
-    bool bytes = kv->element_bytes == 1;
-    int max_code = bytes ? INT8_MAX : KEPT_CODES;
-    int16_t codes[AT_ONCE];
-    float scales[AT_ONCE / SCALED];
-    for (size_t d = 0; d < length; d += AT_ONCE) {
-        size_t n = length - d < AT_ONCE ? length - d : AT_ONCE;
-        size_t n_scales = (n + SCALED - 1) / SCALED;
-        float *key_scales = (float *)(keys + kv->head_key_codes) + d / SCALED * B + at;
-        job->cpu->path->to_codes(codes, scales, k + d, (int)n, max_code);
-        for (size_t i = 0; i < n; i++)
-            put_code(keys, ((d + i) / 2 * B + at) * 2 + i % 2, codes[i], bytes);
-        for (size_t i = 0; i < n_scales; i++) key_scales[i * B] = scales[i];
-        if (!values) continue;
-        float *value_scales = (float *)(values + kv->head_value_codes) + d / SCALED * B + at;
-        job->cpu->path->to_codes(codes, scales, v + d, (int)n, max_code);
-        for (size_t i = 0; i < n; i++) put_code(values, row + 2 * (d + i), codes[i], bytes);
-        for (size_t i = 0; i < n_scales; i++) value_scales[i * B] = scales[i];
-    }
-}
-
-/* Writes the keys and values of row m. */
-static void write_row(const struct heads_job *job, int m) {
-    const struct kv_kind *kv = job->kv;
-    int slot = kv_slots(kv, job->cpu->step)[m];
-    int block = slot / kv->B, offset = slot % kv->B;
+    int slot = kv_slots(kv, job->cpu->step)[m], block = slot / kv->B;
+    size_t at = ((size_t)m * (size_t)kv->G + (size_t)g) * (size_t)kv->D;
     assert(slot >= 0 && block < kv->n_blocks);
+    return (struct kv_rows){.kv = kv,
+                            .keys = kv_head_keys(kv, job->place, block, g),
+                            .values = kv->shares ? NULL : kv_head_values(kv, job->place, block, g),
+                            .offset = slot % kv->B,
+                            .n = n,
+                            .k = job->k + at,
+                            .v = kv->shares ? NULL : job->v + at,
+                            .stride = (size_t)kv->G * (size_t)kv->D};
+}
+
+/* Requests the cache lines of row m's keys and values before they are written: a key alone touches
+ * one line for each pair of its numbers. */
+static void fetch_row(const struct heads_job *job, int m) {
+    const struct kv_kind *kv = job->kv;
+    const size_t at = (size_t)(kv_slots(kv, job->cpu->step)[m] % kv->B);
+    const size_t element = kv->coded ? 2 * kv->element_bytes : kv->element_bytes;
+    const size_t line = (size_t)kv->B * element, value_row = (size_t)kv->D_value_padded * element;
     for (int g = 0; g < kv->G; g++) {
-        size_t at = ((size_t)m * (size_t)kv->G + (size_t)g) * (size_t)kv->D;
-        uint8_t *keys = kv_head_keys(kv, job->place, block, g);
-        uint8_t *values = kv->shares ? NULL : kv_head_values(kv, job->place, block, g);
-        (kv->coded ? write_codes : write_floats)(job, keys, values, offset, job->k + at,
-                                                 values ? job->v + at : NULL);
+        const struct kv_rows rows = rows_of_head(job, m, 1, g);
+        const uint8_t *key = rows.keys + at * element, *value = rows.values;
+        for (size_t i = 0; i < kv->head_key_codes; i += line) __builtin_prefetch(key + i, 1);
+        if (!value) continue;
+        value += (kv->coded ? at / 2 : at) * value_row;
+        for (size_t i = 0; i < value_row; i += 64) __builtin_prefetch(value + i, 1);
     }
+}
+
+/* Writes the keys and values of the rows from..end-1, a run. */
+static void write_run(const struct heads_job *job, int from, int end) {
+    for (int g = 0; g < job->kv->G; g++) {
+        const struct kv_rows rows = rows_of_head(job, from, end - from, g);
+        job->cpu->path->write_kv(&rows);
+    }
+}
+
+/* Prepares the rows of a piece and writes them run by run. */
+static void write_piece(const struct heads_job *job, int i, int at_once,
+                        void (*prepare)(const struct heads_job *job, int m)) {
+    const int end = piece_begin(job, i + 1, at_once);
+    for (int from = piece_begin(job, i, at_once); from < end;) {
+        const int to = run_end(job, from);
+        if (job->k && to == from + 1) fetch_row(job, from);
+        for (int m = from; m < to; m++) prepare(job, m);
+        if (job->k) write_run(job, from, to);
+        from = to;
+    }
+}
+
+static void prepare_row(const struct heads_job *job, int m) {
+    const struct heads *heads = job->heads;
+    norm_and_rotate(job, job->q, heads->q_gain, heads->q_bias, heads->H, m);
+    scale_queries(job, heads->H, heads->q_scale, heads->q_scale_every, m);
+    if (!job->k) return;
+    make_values(job, m);
+    norm_and_rotate(job, job->k, heads->k_gain, heads->k_bias, job->kv->G, m);
 }
 
 static void rope_write_piece(void *arg, int i, int thread) {
     (void)thread;
     const struct heads_job *job = arg;
-    const struct heads *heads = job->heads;
-    for (int m = i * ROWS_AT_ONCE; m < piece_end(job->cpu, i, ROWS_AT_ONCE); m++) {
-        norm_and_rotate(job, job->q, heads->q_gain, heads->q_bias, heads->H, m);
-        scale_queries(job, heads->H, heads->q_scale, heads->q_scale_every, m);
-        if (!job->k) continue;
-        make_values(job, m);
-        norm_and_rotate(job, job->k, heads->k_gain, heads->k_bias, job->kv->G, m);
-        write_row(job, m);
-    }
+    write_piece(job, i, job->at_once, prepare_row);
 }
 
 void op_rope_write(struct backend *b, struct kv_cache *cache, int layer, const struct heads *heads,
@@ -234,10 +251,11 @@ void op_rope_write(struct backend *b, struct kv_cache *cache, int layer, const s
                             .heads = heads,
                             .q = q,
                             .k = k,
-                            .v = v};
+                            .v = v,
+                            .at_once = rows_at_once(cpu)};
     assert(!kv->shares);
     if (rope->D_rope > 0) job.angles = angles(cpu, rope);
-    pool_run(cpu->pool, rope_write_piece, &job, pieces(cpu, ROWS_AT_ONCE));
+    pool_run(cpu->pool, rope_write_piece, &job, pieces(cpu, job.at_once));
 }
 
 /* ---- latent attention ----------------------------------------------------------------------- */
@@ -255,21 +273,22 @@ static void rotate_latent_queries(const struct heads_job *job, int m) {
                          job->angles->sine + (size_t)m * D_rope / 2, l->rope.layout);
 }
 
+static void prepare_latent(const struct heads_job *job, int m) {
+    const struct latent *l = job->latent;
+    const size_t pairs = (size_t)l->rope.D_rope / 2;
+    float *k = job->k + (size_t)m * (size_t)job->kv->D;
+    rotate_latent_queries(job, m);
+    scale_queries(job, l->H, l->q_scale, l->q_scale_every, m);
+    path_norm(job->cpu->path, k, k, &l->norm, l->rank);
+    job->cpu->path->rope(k + l->rank, 1, job->kv->D, l->rope.D_rope,
+                         job->angles->cosine + (size_t)m * pairs,
+                         job->angles->sine + (size_t)m * pairs, l->rope.layout);
+}
+
 static void latent_piece(void *arg, int i, int thread) {
     (void)thread;
     const struct heads_job *job = arg;
-    const struct latent *l = job->latent;
-    const size_t pairs = (size_t)l->rope.D_rope / 2;
-    for (int m = i * ROWS_AT_ONCE; m < piece_end(job->cpu, i, ROWS_AT_ONCE); m++) {
-        float *k = job->k + (size_t)m * (size_t)job->kv->D;
-        rotate_latent_queries(job, m);
-        scale_queries(job, l->H, l->q_scale, l->q_scale_every, m);
-        path_norm(job->cpu->path, k, k, &l->norm, l->rank);
-        job->cpu->path->rope(k + l->rank, 1, job->kv->D, l->rope.D_rope,
-                             job->angles->cosine + (size_t)m * pairs,
-                             job->angles->sine + (size_t)m * pairs, l->rope.layout);
-        write_row(job, m);
-    }
+    write_piece(job, i, job->at_once, prepare_latent);
 }
 
 void op_latent_write(struct backend *b, struct kv_cache *cache, int layer,
@@ -287,6 +306,7 @@ void op_latent_write(struct backend *b, struct kv_cache *cache, int layer,
                             .q = q,
                             .k = k,
                             .latent = latent,
-                            .from = from};
-    pool_run(cpu->pool, latent_piece, &job, pieces(cpu, ROWS_AT_ONCE));
+                            .from = from,
+                            .at_once = rows_at_once(cpu)};
+    pool_run(cpu->pool, latent_piece, &job, pieces(cpu, job.at_once));
 }

@@ -174,10 +174,6 @@ void plain_add_panel(float *y, size_t stride, const float *x, int rows, int n) {
                 y[(size_t)r * stride + (size_t)i] + x[r * LANES + i];
 }
 
-void plain_to_halves(uint16_t *out, const float *x, size_t n) {
-    for (size_t i = 0; i < n; i++) out[i] = float_to_half(x[i]);
-}
-
 const struct path path_plain = {
     .name = "plain",
     .rmsnorm = plain_rmsnorm,
@@ -188,8 +184,7 @@ const struct path path_plain = {
     .put_block = plain_put_block,
     .epilogue = plain_epilogue,
     .add_panel = plain_add_panel,
-    .to_halves = plain_to_halves,
-    .to_codes = plain_to_codes,
+    .write_kv = plain_write_kv,
     .quantise = plain_quantise,
     .quantise_half = plain_quantise_half,
     .product = plain_product,
