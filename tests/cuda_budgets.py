@@ -51,6 +51,10 @@ BUDGETS = {
     "attention, D 64, caps": ("attention_kernelI14attention_kindI13__nv_bfloat16S1_Li64ELb1ELb1E", 168, 144, 64, [(1640, 64), (1310, 64)]),
     "attention, D 128": ("attention_kernelI14attention_kindI13__nv_bfloat16S1_Li128ELb1ELb0E", 255, 256, 0, [(1380, 128), (700, 128)]),
     "attention, D 128, caps": ("attention_kernelI14attention_kindI13__nv_bfloat16S1_Li128ELb1ELb1E", 255, 272, 48, [(2040, 128), (1420, 128)]),
+    "wide heads, 512, 16 vectors": ("wide_heads_kernelI9wide_kindI13__nv_bfloat16Li512ELi512ELi1E", 128, 128, 0, [(1000, 32)]),
+    "wide heads, 512, 64 vectors": ("wide_heads_kernelI9wide_kindI13__nv_bfloat16Li512ELi512ELi4E", 255, 512, 0, [(64, 32), (178, 64)]),
+    "wide heads, 576, 16 vectors": ("wide_heads_kernelI9wide_kindI13__nv_bfloat16Li576ELi512ELi1E", 128, 128, 0, [(965, 34)]),
+    "wide heads, 576, 64 vectors": ("wide_heads_kernelI9wide_kindI13__nv_bfloat16Li576ELi512ELi4E", 255, 512, 0, [(64, 32), (1255, 72)]),
 }
 
 # Functions that kernels call, which ptxas lists without their registers: a part of the mangled name; the maximum of bytes of

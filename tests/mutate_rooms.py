@@ -279,6 +279,7 @@ CUDA = {
     "wgmma/": (["wgmma/wide", "wgmma/e4m3", "wgmma/chunks"], ["wgmma", "e4m3"]),
     "wgmma/chunks": (["wgmma/chunks"], ["chunks", "both_ways"]),
     "wgmma/e4m3": (["wgmma/e4m3"], ["e4m3"]),
+    "wide_heads/": (["wide_heads/bf16", "wide_heads/f16", "wide_heads/wide_heads"], ["wide_heads"]),
 }
 
 

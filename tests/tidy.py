@@ -36,6 +36,7 @@ DOORS = {
     "kernels/cuda/tcgen05": ["tcgen05.cuh"],
     "kernels/cuda/persistent": ["persistent.cuh"],
     "kernels/cuda/attention": ["attention.cuh", "kv.cuh", "kv_swap.cuh", "latent.cuh", "rope.cuh", "workspace.cuh", "kernel.cuh", "heads.cuh"],
+    "kernels/cuda/wide_heads": ["wide_heads.cuh"],
     "kernels/cuda/sampling": ["sampling.cuh"],
     "engine/text": ["text.h"],
     "engine/text/tokenizer": [],
@@ -124,11 +125,13 @@ MAY_INCLUDE = {
     "kernels/cuda/wgmma": CUDA | {"kernels/cuda/rows", "kernels/cuda/gemm", "kernels/cuda/attention"},
     "kernels/cuda/tcgen05": CUDA | {"kernels/cuda/rows", "kernels/cuda/gemm", "kernels/cuda/wgmma"},
     "kernels/cuda/attention": CUDA | {"kernels/cuda"},
+    "kernels/cuda/wide_heads": CUDA | {"kernels/cuda/attention"},
     "kernels/cuda/sampling": CUDA,
     "kernels/cuda/persistent": CUDA | {"kernels/cuda/rows", "kernels/cuda/gemm", "kernels/cuda/attention"},
     "kernels/cuda": CUDA | {"kernels/cuda/rows", "kernels/cuda/gemm", "kernels/cuda/experts", "kernels/cuda/attention",
                            "kernels/cuda/recurrent", "kernels/cuda/low_rank", "kernels/cuda/sampling",
-                           "kernels/cuda/persistent", "kernels/cuda/wgmma", "kernels/cuda/tcgen05"},
+                           "kernels/cuda/persistent", "kernels/cuda/wgmma", "kernels/cuda/tcgen05",
+                           "kernels/cuda/wide_heads"},
     "engine/config": {"config", "kernels"},
     "engine/text": {"config"},
     "engine/text/tokenizer": {"config", "engine/text"},
@@ -284,6 +287,9 @@ SHORT_FILES = {
     "kernels/cuda/runtime/cublas.cuh": A_DOOR,
     "kernels/cuda/runtime/nvtx.cu": "is the only file that includes NVTX, which may be absent",
     "kernels/cuda/timing.cuh": A_DOOR,
+    "kernels/cuda/wide_heads/bf16.cu": A_CACHE,
+    "kernels/cuda/wide_heads/f16.cu": A_CACHE,
+    "kernels/cuda/wide_heads/wide_heads.cuh": A_DOOR,
 }
 
 EMULATED_HEADERS = "tests/cuda_emu/include/"

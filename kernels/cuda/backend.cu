@@ -24,6 +24,7 @@ extern "C" {
 #include "kernels/cuda/runtime/cublas.cuh"
 #include "kernels/cuda/runtime/runtime.cuh"
 #include "kernels/cuda/sampling/sampling.cuh"
+#include "kernels/cuda/wide_heads/wide_heads.cuh"
 
 /* ---- sampling ------------------------------------------------------------------------------- */
 
@@ -209,6 +210,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     cuda->limits = {config->max_rows, config->max_seqs,  config->max_context,
                     config->heads,    generation.chunks, config->n_windows};
     memcpy(cuda->limits.windows, config->windows, sizeof config->windows);
+    cuda->limits.wide = &wide_heads;
     cuda->limits.both_ways = config->both_ways;
     cuda->limits.guesses_ahead = config->guesses_ahead;
     cuda->limits.max_adapters = config->max_adapter_rank > 0 ? config->max_adapters : 0;

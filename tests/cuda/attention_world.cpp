@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/cuda/wgmma/wgmma.cuh"
+#include "kernels/cuda/wide_heads/wide_heads.cuh"
 
 /* Returns the sink of a head: some outweigh all positions, some add nothing. */
 float sink_of(int head) {
@@ -19,9 +20,9 @@ float slope_of(int head) {
 
 std::string shape_text(const attention_shape &s) {
     return text("H %d, G %d, D %d, B %d, cache %d, type %d, window %d, cap %g, sinks %d, "
-                "both ways %d, slopes %d",
+                "both ways %d, slopes %d, values of %d",
                 s.H, s.G, s.D, s.B, s.cache, s.act, s.window, (double)s.cap, s.has_sinks,
-                s.both_ways, s.has_slopes);
+                s.both_ways, s.has_slopes, s.value_size());
 }
 
 /* ---- the cache ------------------------------------------------------------------------------ */
@@ -104,7 +105,10 @@ attention_world::attention_world(const attention_shape &shape_, std::vector<int>
     for (size_t s = 0; s < lengths.size(); s++) {
         q[s] = rounded(shape.act, random_vector(&state, (size_t)(lengths[s] * shape.H * shape.D)));
         place(&state, &k[s], &keys, key_scale, (int)s);
-        place(&state, &v[s], &values, value_scale, (int)s);
+        if (!shape.D_value) place(&state, &v[s], &values, value_scale, (int)s);
+        for (size_t at = 0; shape.D_value && at < k[s].size(); at += (size_t)shape.D)
+            v[s].insert(v[s].end(), k[s].begin() + (ptrdiff_t)at,
+                        k[s].begin() + (ptrdiff_t)at + shape.D_value);
     }
 }
 
@@ -174,15 +178,27 @@ static size_t some(size_t bytes) {
     return std::max(bytes, (size_t)16);
 }
 
-/* Plans the step and runs it twice. In float32 the float kernel runs instead. */
-static std::vector<uint8_t> run_planned(attention_args *args, const attention_shape &shape,
-                                        const world_step &a, attention_plan *planned,
-                                        int64_t max_parts, bool chunks, buffer *y) {
-    std::vector<attention_item> items((size_t)attention_max_items(
-        a.step.M, a.step.S, a.step.table_stride * shape.B, shape.H, shape.G, max_parts));
-    attention_plan &plan = *planned;
+void attention_world::attend(const attention_args *args, const int32_t *sequence, int M) {
+    const bool is_wide = shape.D > ATTENTION_MAX_D || shape.D_value;
+    if (shape.act == DTYPE_F32 || (is_wide && !tiles))
+        attention_float(shape.act, args, shape.value_size(), sequence, M, test_stream());
+    else if (is_wide)
+        wide_heads.run(shape.act, args, &planned, tiles, test_stream());
+    else
+        attention_run(shape.act, args, &planned, test_stream(), &wgmma_chunks);
+}
+
+/* Plans the step and runs it twice. */
+std::vector<uint8_t> attention_world::run_planned(attention_args *args, const world_step &a,
+                                                  int64_t max_parts, bool chunks, buffer *y) {
+    const int most_heads = shape.D_value && tiles ? tiles * SPLIT_VECTORS : ATTENTION_MAX_HEADS;
+    std::vector<attention_item> items(
+        (size_t)attention_max_items(a.step.M, a.step.S, a.step.table_stride * shape.B, shape.H,
+                                    shape.G, max_parts, most_heads));
+    attention_plan &plan = planned;
     const struct attention_sight sight = {shape.window, shape.both_ways};
-    attention_make_plan(&plan, items.data(), &a.step, shape.H, shape.G, &sight, max_parts, chunks);
+    attention_make_plan(&plan, items.data(), &a.step, shape.H, shape.G, &sight, max_parts, chunks,
+                        most_heads);
     ck_assert_uint_le((size_t)plan.n_items, items.size());
     ck_assert(plan.n_parts <= max_parts);
     if (!chunks) { /* one item without rows, as in a captured launch */
@@ -190,7 +206,7 @@ static std::vector<uint8_t> run_planned(attention_args *args, const attention_sh
         items.back() = {};
     }
     buffer item_buffer(items), sequence(a.sequence);
-    buffer parts(some(attention_parts_bytes(&plan, shape.G, shape.D)));
+    buffer parts(some(attention_parts_bytes(&plan, shape.G, shape.value_size())));
     std::vector<int32_t> zeros(some(attention_counters_bytes(&plan, shape.G)) / 4, 0);
     buffer counters(zeros);
     args->items = item_buffer.as<attention_item>();
@@ -199,11 +215,7 @@ static std::vector<uint8_t> run_planned(attention_args *args, const attention_sh
     std::vector<uint8_t> before;
     for (int launch = 0; launch < 2; launch++) {
         y->poison(), parts.poison();
-        if (shape.act == DTYPE_F32 || shape.D > ATTENTION_MAX_D)
-            attention_float(shape.act, args, shape.D, sequence.as<int32_t>(), a.step.M,
-                            test_stream());
-        else
-            attention_run(shape.act, args, &plan, test_stream(), &wgmma_chunks);
+        attend(args, sequence.as<int32_t>(), a.step.M);
         std::vector<uint8_t> now = y->read<uint8_t>();
         if (launch)
             ck_assert_msg(now == before, "%s: not the same twice", shape_text(shape).c_str());
@@ -215,7 +227,8 @@ static std::vector<uint8_t> run_planned(attention_args *args, const attention_sh
 
 std::vector<uint8_t> attention_world::run(const step_parts &parts, int64_t max_parts, bool chunks) {
     const world_step a = make_step(*this, parts);
-    buffer q_buffer(packed(shape.act, queries_of(*this, parts))), y(q_buffer.bytes);
+    buffer q_buffer(packed(shape.act, queries_of(*this, parts)));
+    buffer y(q_buffer.bytes / (size_t)shape.D * (size_t)shape.value_size());
     buffer k_buffer(keys), v_buffer(values), k_scale(key_scale), v_scale(value_scale);
     buffer position(a.position), seen(a.seen), table(a.table);
     attention_args args = {};
@@ -226,7 +239,7 @@ std::vector<uint8_t> attention_world::run(const step_parts &parts, int64_t max_p
                shape.D,
                shape.B,
                k_buffer.data,
-               v_buffer.data,
+               shape.D_value ? k_buffer.data : v_buffer.data,
                k_scale.as<float>(),
                v_scale.as<float>()};
     args.position = position.as<int32_t>();
@@ -244,7 +257,7 @@ std::vector<uint8_t> attention_world::run(const step_parts &parts, int64_t max_p
     buffer sink_buffer(sinks), slope_buffer(slopes);
     if (shape.has_sinks) args.sinks = sink_buffer.as<float>();
     if (shape.has_slopes) args.slopes = slope_buffer.as<float>();
-    return run_planned(&args, shape, a, &planned, max_parts, chunks, &y);
+    return run_planned(&args, a, max_parts, chunks, &y);
 }
 
 /* ---- double precision ----------------------------------------------------------------------- */
@@ -255,45 +268,152 @@ static floats operands(const attention_shape &shape, const floats &q) {
     return rounded(shape.cache == KV_F16 ? DTYPE_F16 : DTYPE_BF16, q);
 }
 
-static void reference_vector(const attention_world &world, int h, const float *q, const float *k,
-                             const float *v, int position, int length, float *y) {
-    const attention_shape &s = world.shape;
-    const int first = first_seen_by(s, position), last = last_seen_by(s, position, length);
-    std::vector<double> e, o((size_t)s.D, 0);
-    double most = -INFINITY, sum = 0;
-    for (int p = first; p <= last; p++) {
+/* A row's vector of one head, and the keys and values that it may see. */
+struct seen_vector {
+    const attention_world &world;
+    int h, position, first, last;
+    const float *q, *k, *v;
+    const float *value(int p) const {
+        return v + (ptrdiff_t)p * world.shape.G * world.shape.value_size();
+    }
+};
+
+/* The scores of the positions that the vector sees. */
+static std::vector<double> scores_of(const seen_vector &x) {
+    const attention_shape &s = x.world.shape;
+    std::vector<double> scores;
+    for (int p = x.first; p <= x.last; p++) {
         double dot = 0;
-        for (int d = 0; d < s.D; d++) dot += (double)q[d] * (double)k[p * s.G * s.D + d];
-        dot *= (double)world.scale;
-        if (s.has_slopes) dot -= (double)slope_of(h) * abs(p - position);
+        for (int d = 0; d < s.D; d++) dot += (double)x.q[d] * (double)x.k[p * s.G * s.D + d];
+        dot *= (double)x.world.scale;
+        if (s.has_slopes) dot -= (double)slope_of(x.h) * abs(p - x.position);
         if (s.cap != 0.0f) dot = (double)s.cap * tanh(dot / (double)s.cap);
-        e.push_back(dot);
-        most = std::max(most, dot);
+        scores.push_back(dot);
     }
-    if (s.has_sinks)
-        most = std::max(most, (double)sink_of(h)), sum = exp((double)sink_of(h) - most);
-    for (int p = first; p <= last; p++) {
-        const double weight = exp(e[(size_t)(p - first)] - most);
+    return scores;
+}
+
+/* y = the values times the weights, divided by the sum of the weights and of the sink's, which is
+ * relative to the score `most`. Returns that sum. */
+static double weigh_values(const seen_vector &x, const std::vector<double> &weights, double most,
+                           float *y) {
+    const int D_value = x.world.shape.value_size();
+    std::vector<double> o((size_t)D_value, 0);
+    double sum = x.world.shape.has_sinks ? exp((double)sink_of(x.h) - most) : 0;
+    for (int p = x.first; p <= x.last; p++) {
+        const double weight = weights[(size_t)(p - x.first)];
         sum += weight;
-        for (int d = 0; d < s.D; d++) o[(size_t)d] += weight * (double)v[p * s.G * s.D + d];
+        for (int d = 0; d < D_value; d++) o[(size_t)d] += weight * (double)x.value(p)[d];
     }
-    for (int d = 0; d < s.D; d++) y[d] = (float)(o[(size_t)d] / sum);
+    for (int d = 0; d < D_value; d++) y[d] = (float)(o[(size_t)d] / sum);
+    return sum;
+}
+
+static void reference_vector(const seen_vector &x, float *y) {
+    std::vector<double> weights = scores_of(x);
+    double most = *std::max_element(weights.begin(), weights.end());
+    if (x.world.shape.has_sinks) most = std::max(most, (double)sink_of(x.h));
+    for (double &weight : weights) weight = exp(weight - most);
+    weigh_values(x, weights, most, y);
+}
+
+/* Calls vector(x, y, at) for each vector of a step; y has room for its result, number `at` on. */
+template <class F>
+static void each_vector(const attention_world &world, const step_parts &parts, floats *y,
+                        const F &vector) {
+    const attention_shape &shape = world.shape;
+    const size_t D_value = (size_t)shape.value_size();
+    for (const part_of_step &part : parts) {
+        const size_t s = (size_t)part.sequence;
+        const floats mine = operands(shape, world.q[s]);
+        for (int p = part.from; p < part.to; p++)
+            for (int h = 0; h < shape.H; h++) {
+                const size_t g = (size_t)h * (size_t)shape.G / (size_t)shape.H, at = y->size();
+                y->resize(at + D_value);
+                const seen_vector x = {world,
+                                       h,
+                                       p,
+                                       first_seen_by(shape, p),
+                                       last_seen_by(shape, p, part.to),
+                                       &mine[(size_t)((p * shape.H + h) * shape.D)],
+                                       &world.k[s][g * (size_t)shape.D],
+                                       &world.v[s][g * D_value]};
+                vector(x, &(*y)[at], at);
+            }
+    }
 }
 
 floats attention_world::reference(const step_parts &parts) const {
     floats y;
-    for (const part_of_step &part : parts) {
-        const size_t s = (size_t)part.sequence;
-        const floats mine = operands(shape, q[s]);
-        for (int p = part.from; p < part.to; p++)
-            for (int h = 0; h < shape.H; h++) {
-                const int g = (int)((long)h * shape.G / shape.H);
-                y.resize(y.size() + (size_t)shape.D);
-                reference_vector(*this, h, &mine[(size_t)((p * shape.H + h) * shape.D)],
-                                 &k[s][(size_t)(g * shape.D)], &v[s][(size_t)(g * shape.D)], p,
-                                 part.to, &y[y.size() - (size_t)shape.D]);
-            }
+    each_vector(*this, parts, &y,
+                [](const seen_vector &x, float *to, size_t) { reference_vector(x, to); });
+    return y;
+}
+
+/* ---- double precision with rounded weights -------------------------------------------------- */
+
+/* For each position that the vector sees, the largest score up to the end of its unit, from the
+ * begin of its span on. */
+static std::vector<double> bases_of(const seen_vector &x, const std::vector<double> &scores,
+                                    int unit) {
+    std::vector<double> bases = scores;
+    for (int p = x.first + 1; p <= x.last; p++) {
+        double *base = &bases[(size_t)(p - x.first)];
+        if (p % SPAN != 0) *base = std::max(base[0], base[-1]);
     }
+    for (int p = x.last - 1; p >= x.first; p--)
+        if ((p + 1) % unit != 0) bases[(size_t)(p - x.first)] = bases[(size_t)(p - x.first) + 1];
+    return bases;
+}
+
+/* The relative error of a kernel's weight, whose score has about 24 bits. */
+static double error_of(double score) {
+    return 1e-6 * (4 + fabs(score));
+}
+
+/* Rounds the weights exp(score - base) to the cache's type, each after an error of `side` times
+ * error_of. */
+static floats rounded_weights(const seen_vector &x, const std::vector<double> &scores,
+                              const std::vector<double> &bases, int side) {
+    floats weights;
+    for (size_t i = 0; i < scores.size(); i++)
+        weights.push_back((float)(exp(scores[i] - bases[i]) * (1 + side * error_of(scores[i]))));
+    return rounded(x.world.shape.cache == KV_F16 ? DTYPE_F16 : DTYPE_BF16, weights);
+}
+
+/* If a weight is between two 16-bit numbers, the kernel may round it to the other one. */
+static void rounded_vector(const seen_vector &x, int unit, float *y, float *doubt) {
+    const std::vector<double> scores = scores_of(x), bases = bases_of(x, scores, unit);
+    double most = *std::max_element(scores.begin(), scores.end());
+    if (x.world.shape.has_sinks) most = std::max(most, (double)sink_of(x.h));
+    const floats weights = rounded_weights(x, scores, bases, 0);
+    const floats low = rounded_weights(x, scores, bases, -1);
+    const floats high = rounded_weights(x, scores, bases, 1);
+    std::vector<double> whole, doubts;
+    for (size_t i = 0; i < scores.size(); i++) {
+        const double factor = exp(bases[i] - most);
+        whole.push_back((double)weights[i] * factor);
+        doubts.push_back(((double)high[i] - (double)low[i]) * factor +
+                         whole.back() * error_of(bases[i]));
+    }
+    const double sum = weigh_values(x, whole, most, y);
+    for (int d = 0; d < x.world.shape.value_size(); d++) {
+        double off = 0;
+        for (size_t i = 0; i < doubts.size(); i++)
+            off += doubts[i] * fabs((double)x.value(x.first + (int)i)[d] - (double)y[d]);
+        doubt[d] = (float)(off / sum);
+    }
+}
+
+floats attention_world::rounded_reference(const step_parts &parts, int unit, floats *doubt) const {
+    ck_assert(shape.cache == KV_F16 || shape.cache == KV_BF16);
+    ck_assert(unit > 0 && SPAN % unit == 0);
+    floats y;
+    doubt->clear();
+    each_vector(*this, parts, &y, [&](const seen_vector &x, float *to, size_t at) {
+        doubt->resize(at + (size_t)shape.value_size());
+        rounded_vector(x, unit, to, &(*doubt)[at]);
+    });
     return y;
 }
 

@@ -16,6 +16,10 @@ struct attention_shape {
     bool has_sinks;  /* head h has the score sink_of(h) in addition to those of the positions */
     bool both_ways;  /* rows see the rows after them; each part of a step is a whole sequence */
     bool has_slopes; /* head h has the slope slope_of(h) */
+    int D_value; /* of latent attention: values are so many numbers of the keys; 0: of their own */
+    int value_size() const {
+        return D_value ? D_value : D;
+    }
 };
 float sink_of(int head);
 float slope_of(int head);
@@ -32,23 +36,33 @@ struct attention_world {
     float scale;
     std::vector<int> lengths; /* of the sequences */
     std::vector<floats> q;    /* [sequence][length][H][D], as stored in act */
-    std::vector<floats> k, v; /* [sequence][length][G][D], as read back from the cache */
+    /* [sequence][length][G][D], as read back from the cache; v has D_value if there is one */
+    std::vector<floats> k, v;
     std::vector<std::vector<int>> blocks;
     int n_blocks;
     attention_plan planned; /* of the last run */
+    int tiles = 0;          /* of a block of wide_heads; 0: attention_float serves wide heads */
 
     /* `seed` selects the numbers, `placement` the places of the blocks. */
     attention_world(const attention_shape &shape, std::vector<int> lengths, uint64_t seed,
                     int placement);
-    /* Returns the bytes of a step's y[rows][H][D]. Computes it twice, into poison; the bytes must
-     * be the same, and the counters must end as zero. max_parts and chunks are arguments of the
-     * plan. */
+    /* Returns the bytes of a step's y[rows][H][value_size()]. Computes it twice, into poison; the
+     * bytes must be the same, and the counters must end as zero. max_parts and chunks are arguments
+     * of the plan. */
     std::vector<uint8_t> run(const step_parts &parts, int64_t max_parts = INT32_MAX,
                              bool chunks = false);
     /* The same in double precision. */
     floats reference(const step_parts &parts) const;
+    /* The same for a 16-bit cache with weights of 16 bits. Each is relative to the largest score of
+     * its span up to the end of its unit, of so many positions, and is rounded then; the sum of
+     * weights is of the rounded ones. `doubt` receives the error that each number may have because
+     * a kernel's scores have 24 bits. */
+    floats rounded_reference(const step_parts &parts, int unit, floats *doubt) const;
 
   private:
+    std::vector<uint8_t> run_planned(struct attention_args *args, const struct world_step &a,
+                                     int64_t max_parts, bool chunks, buffer *y);
+    void attend(const struct attention_args *args, const int32_t *sequence, int M);
     std::vector<uint8_t> keys, values; /* the cache */
     floats key_scale, value_scale;
     void place(uint64_t *state, floats *numbers, std::vector<uint8_t> *cache, const floats &scales,

@@ -20,10 +20,16 @@ struct latent_case {
 static const latent_case cases[] = {
     {3, 48, 16, 16, ROPE_ADJACENT, 7}, /* tiles in 16 bits */
     {5, 64, 6, 5, ROPE_HALVES, 0},
-    {1, 16, 70, 8, ROPE_ADJACENT, 0},  /* fewer values than rotated numbers */
-    {2, 512, 64, 16, ROPE_ADJACENT, 0} /* the sizes of published models */
+    {1, 16, 70, 8, ROPE_ADJACENT, 0},   /* fewer values than rotated numbers */
+    {2, 512, 64, 16, ROPE_ADJACENT, 0}, /* the sizes of published models, which have */
+    {17, 256, 64, 5, ROPE_HALVES, 0},   /* a kernel (wide_heads) in 16 bits */
 };
-enum { N_CASES = sizeof cases / sizeof *cases };
+enum { N_CASES = sizeof cases / sizeof *cases, MANY_HEADS = N_CASES - 1 };
+
+/* Many heads take long, and the suite of wide heads tests the other types. */
+static bool is_left_out(int number, enum dtype act) {
+    return number == MANY_HEADS && act != DTYPE_BF16;
+}
 
 /* ---- inputs --------------------------------------------------------------------------------- */
 
@@ -198,6 +204,7 @@ END_TEST
 
 START_TEST(halves_are_near_the_cpu) {
     for (enum dtype act : {DTYPE_F16, DTYPE_BF16}) {
+        if (is_left_out(_i, act)) continue;
         const inputs in(cases[_i], true, act);
         world cpu(in, true, DTYPE_F32, DTYPE_F32), cuda(in, false, act, act);
         const outputs want = cpu.run(MAX_M), got = cuda.run(MAX_M);
@@ -211,6 +218,7 @@ END_TEST
 START_TEST(steps_of_any_size_give_the_same_bytes) {
     const latent_case &c = cases[_i / 3];
     const enum dtype act = activation_types[_i % 3];
+    if (is_left_out(_i / 3, act)) return;
     const inputs in(c, true, act);
     world cuda(in, false, act, act == DTYPE_F32 ? DTYPE_BF16 : act);
     const outputs whole = cuda.run(MAX_M);
@@ -337,8 +345,8 @@ int main() {
     Suite *suite = suite_create("cuda_latent");
     TCase *core = tcase_create("latent");
     tcase_set_timeout(core, 300);
-    tcase_add_loop_test(core, float32_gives_the_bytes_of_the_cpu, 0, N_CASES);
-    tcase_add_loop_test(core, rotated_numbers_are_near_the_cpu_s, 0, N_CASES);
+    tcase_add_loop_test(core, float32_gives_the_bytes_of_the_cpu, 0, MANY_HEADS);
+    tcase_add_loop_test(core, rotated_numbers_are_near_the_cpu_s, 0, MANY_HEADS);
     tcase_add_loop_test(core, halves_are_near_the_cpu, 0, N_CASES);
     tcase_add_loop_test(core, steps_of_any_size_give_the_same_bytes, 0, 3 * N_CASES);
     tcase_add_test(core, products_per_head_are_the_cpu_s);

@@ -14,6 +14,9 @@
  * and the block merges them. If the rows see more than one span, the parts are written to memory,
  * and the last block of these rows merges them.
  *
+ * Heads of more than 256 numbers, and latent attention, have the same items and their own tree
+ * (kernels/cuda/wide_heads/). In latent attention items have up to 64 query vectors.
+ *
  * A query vector is one row's vector of one head. Vectors of the heads that share a key-value head
  * are packed: vector i of an item is row i / heads of its rows, head i % heads. */
 #ifndef PENSTOCK_CUDA_ATTENTION_CUH
@@ -26,6 +29,7 @@ constexpr int WHOLE_VECTORS = 64, CHUNK_VECTORS = 128, SPLIT_VECTORS = 16,
               ATTENTION_WARPS = SPAN_SPLITS;
 constexpr int ATTENTION_MAX_D = 256;
 constexpr int ATTENTION_MAX_HEADS = SPLIT_VECTORS; /* query heads per block: rows can be split */
+constexpr int ATTENTION_MOST_HEADS = 64;           /* the same in latent attention */
 constexpr int ATTENTION_WIDEST = 576;              /* the largest key of attention_float, */
 constexpr int ATTENTION_WIDEST_VALUE = 512;        /* and its largest value */
 
@@ -48,17 +52,20 @@ struct attention_plan {
     int n_chunks;          /* chunks: all whole items (they are last), or 0 */
     int64_t n_parts;       /* in vectors, per part of a key-value head's query heads */
     int heads, head_parts; /* query heads per block, and blocks per key-value head */
+    int split_vectors;     /* vectors of a split item, at most: 16, 32 or 64 */
+    bool is_fixed;         /* a graph's: later steps have other items and as many */
 };
 
 /* Returns the query heads per block, and the number of blocks for the query heads of a key-value
- * head. */
-int attention_heads(int H, int G);
-int attention_head_parts(int H, int G);
+ * head. A block has at most most_heads (16, 32 or 64). */
+int attention_heads(int H, int G, int most_heads = ATTENTION_MAX_HEADS);
+int attention_head_parts(int H, int G, int most_heads = ATTENTION_MAX_HEADS);
 /* Returns the maximum number of items and counters of a step with at most M rows and S sequences,
  * contexts up to `context`, and at most max_parts parts. */
-int attention_max_items(int M, int S, int context, int H, int G, int64_t max_parts);
+int attention_max_items(int M, int S, int context, int H, int G, int64_t max_parts,
+                        int most_heads = ATTENTION_MAX_HEADS);
 int attention_max_counters(int M, int S);
-/* Return the bytes of parts and of counters. */
+/* Return the bytes of parts (values of D numbers) and of counters. */
 size_t attention_parts_bytes(const struct attention_plan *plan, int G, int D);
 size_t attention_counters_bytes(const struct attention_plan *plan, int G);
 
@@ -84,7 +91,8 @@ struct attention_range attention_seen(const struct step *step, int s, int row,
  * or chunks if these are requested. */
 void attention_make_plan(struct attention_plan *plan, struct attention_item *items,
                          const struct step *step, int H, int G, const struct attention_sight *sight,
-                         int64_t max_parts, bool chunks = false);
+                         int64_t max_parts, bool chunks = false,
+                         int most_heads = ATTENTION_MAX_HEADS);
 
 /* Pointers are device memory. */
 struct attention_args {
@@ -125,6 +133,19 @@ struct attention_chunks {
     bool (*serves)(const struct kv_view *kv);
     void (*run)(const attention_args &args, const attention_launch &how, int n_items,
                 cudaStream_t stream);
+};
+
+/* Attention of wide heads (kernels/cuda/wide_heads/), whose keys have kv.D numbers and whose values
+ * have D_value: other vectors, or if D_value is less than kv.D the first numbers of the keys. */
+struct attention_wide {
+    /* Returns how many times 16 query vectors a block of block_bytes of shared memory takes at
+     * most: 4, 2 or 1; 0: such heads have no kernel, and attention_float serves them. */
+    int (*tiles)(enum dtype act, const struct kv_view *kv, int D_value, size_t block_bytes);
+    /* y [M][H][D_value] of the plan's rows, if `tiles` is not 0; most_tiles is at most its result.
+     * The plan has no chunks and at most 16 times that many heads per block. The bytes do not
+     * depend on the tiles. */
+    void (*run)(enum dtype act, const struct attention_args *args,
+                const struct attention_plan *plan, int most_tiles, cudaStream_t stream);
 };
 
 /* Does attention_run support these, or attention_float for D above ATTENTION_MAX_D? */

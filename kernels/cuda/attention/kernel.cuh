@@ -198,13 +198,13 @@ __device__ __forceinline__ void finish_pair(const attention_args &args, enum dty
                x.low * whole, x.high * whole);
 }
 
-/* The address of a vector's part of a span: D values, maximum, sum. */
+/* The address of a vector's part of a span: D_value values, maximum, sum. */
 __device__ __forceinline__ float *part_at(const attention_args &args, const attention_item &item,
                                           const head_block &block, int n_y, int y, int span,
-                                          int vector) {
+                                          int vector, int D_value) {
     const int before = span - item.first_split / SPAN_SPLITS;
     const size_t n = (size_t)before * (item.rows * block.heads) + vector;
-    return args.parts + ((item.part + n) * n_y + y) * (args.kv.D + 2);
+    return args.parts + ((item.part + n) * n_y + y) * (D_value + 2);
 }
 
 /* Merges the splits of a span, stored by the block's warps, for one pair of numbers of a vector:
@@ -229,7 +229,7 @@ merge_splits(const attention_args &args, const attention_launch &how, const atte
         finish_pair(args, how.act, place, d, x);
         return;
     }
-    float *to = part_at(args, item, block, how.n_y, y, item.span, vector);
+    float *to = part_at(args, item, block, how.n_y, y, item.span, vector, args.kv.D);
     store_vec<2>(to + d, Vec<float, 2>{{x.low, x.high}});
     if (d == 0) store_vec<2>(to + args.kv.D, Vec<float, 2>{{x.most, x.sum}});
 }
@@ -243,7 +243,7 @@ __device__ __forceinline__ void merge_spans(const attention_args &args, const at
     const int first = args.seen[place.row].first, last = args.seen[place.row].last;
     merged_pair x;
     for (int span = first / SPAN; span <= last / SPAN; span++) {
-        const float *from = part_at(args, item, block, how.n_y, y, span, vector);
+        const float *from = part_at(args, item, block, how.n_y, y, span, vector, args.kv.D);
         const float2 part = __ldcg(reinterpret_cast<const float2 *>(from + args.kv.D));
         x.add(part.x, part.y, __ldcg(reinterpret_cast<const float2 *>(from + d)));
     }

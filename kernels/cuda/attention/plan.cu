@@ -5,12 +5,18 @@ static int ceil_div(int a, int b) {
     return (a + b - 1) / b;
 }
 
-int attention_head_parts(int H, int G) {
-    return ceil_div(H / G, ATTENTION_MAX_HEADS);
+int attention_head_parts(int H, int G, int most_heads) {
+    return ceil_div(H / G, most_heads);
 }
 
-int attention_heads(int H, int G) {
-    return ceil_div(H / G, attention_head_parts(H, G));
+int attention_heads(int H, int G, int most_heads) {
+    return ceil_div(H / G, attention_head_parts(H, G, most_heads));
+}
+
+/* A block's heads fill 16, 32 or 64 vectors. */
+static int split_vectors_for(int heads) {
+    assert(heads > 0 && heads <= ATTENTION_MOST_HEADS);
+    return heads <= SPLIT_VECTORS ? SPLIT_VECTORS : heads <= 2 * SPLIT_VECTORS ? 32 : 64;
 }
 
 /* Data shared by all sequences of a step. */
@@ -69,7 +75,7 @@ static int spans_of(const struct attention_item *item) {
 static void plan_splits(const struct planner *p, struct attention_item item) {
     struct attention_plan *plan = p->plan;
     item.n_neighbours = spans_of(&item);
-    assert(item.rows * plan->heads <= SPLIT_VECTORS && item.n_neighbours > 0);
+    assert(item.rows * plan->heads <= plan->split_vectors && item.n_neighbours > 0);
     if (item.n_neighbours > 1) {
         item.part = (int32_t)plan->n_parts;
         plan->n_parts += (int64_t)item.n_neighbours * item.rows * plan->heads;
@@ -84,10 +90,11 @@ static void plan_splits(const struct planner *p, struct attention_item item) {
 /* Splitting pays off if one block would take long for few rows: always for a decode row, and for a
  * few rows with a long context. Rows of up to four tiles then read the context up to seven times,
  * from the L2 cache. */
-enum { FEW_SPANS = 4 };
+enum { FEW_SPANS = 4, FEW_TILES = WHOLE_VECTORS / SPLIT_VECTORS };
 static bool wants_splits(const struct planner *p, const struct attention_item *all) {
     const int vectors = all->rows * p->plan->heads, spans = spans_of(all);
-    if (vectors > SPLIT_VECTORS && (vectors > WHOLE_VECTORS || spans <= FEW_SPANS)) return false;
+    const int most = p->plan->split_vectors;
+    if (vectors > most && (vectors > FEW_TILES * most || spans <= FEW_SPANS)) return false;
     return p->plan->n_parts + (int64_t)spans * vectors <= p->max_parts || spans == 1;
 }
 
@@ -97,7 +104,7 @@ static bool split_sequence(const struct planner *p, int s) {
     if (row == end) return true;
     const struct attention_item all = rows_item(p, s, row, end - row);
     if (!wants_splits(p, &all)) return false;
-    const int rows = SPLIT_VECTORS / p->plan->heads;
+    const int rows = p->plan->split_vectors / p->plan->heads;
     for (int at = row; at < end; at += rows)
         plan_splits(p, rows_item(p, s, at, at + rows < end ? rows : end - at));
     return true;
@@ -124,12 +131,13 @@ static void plan_chunks(const struct planner *p) {
 
 void attention_make_plan(struct attention_plan *plan, struct attention_item *items,
                          const struct step *step, int H, int G, const struct attention_sight *sight,
-                         int64_t max_parts, bool chunks) {
-    assert(H % G == 0 && sight->window >= 0);
+                         int64_t max_parts, bool chunks, int most_heads) {
+    assert(H % G == 0 && sight->window >= 0 && most_heads <= ATTENTION_MOST_HEADS);
     *plan = {};
-    plan->head_parts = attention_head_parts(H, G);
-    plan->heads = attention_heads(H, G);
-    assert(plan->heads > 0 && plan->heads <= SPLIT_VECTORS);
+    plan->head_parts = attention_head_parts(H, G, most_heads);
+    plan->heads = attention_heads(H, G, most_heads);
+    plan->split_vectors = split_vectors_for(plan->heads);
+    assert(plan->heads <= most_heads && plan->heads <= WHOLE_VECTORS);
     max_parts = max_parts < INT32_MAX ? max_parts : INT32_MAX;
     const struct planner p = {plan,  items,     step,
                               sight, max_parts, chunks ? CHUNK_VECTORS : WHOLE_VECTORS};
@@ -151,10 +159,11 @@ int attention_max_counters(int M, int S) {
 
 /* A row is in one whole item or in the split items of its tile: a tile of n > 1 spans has n items
  * and at least n * heads parts. */
-int attention_max_items(int M, int S, int context, int H, int G, int64_t max_parts) {
+int attention_max_items(int M, int S, int context, int H, int G, int64_t max_parts,
+                        int most_heads) {
     const int64_t tiles = max_tiles(M, S);
     const int64_t seen = M + tiles * ceil_div(context, SPAN);
-    const int64_t parts = M + max_parts / attention_heads(H, G);
+    const int64_t parts = M + max_parts / attention_heads(H, G, most_heads);
     const int64_t most = seen < parts ? seen : parts;
     assert(most <= INT32_MAX);
     return (int)most;

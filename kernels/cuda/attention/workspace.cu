@@ -5,24 +5,63 @@
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
+static bool is_wide(const struct kv_view *kv, int D_value) {
+    return kv->D > ATTENTION_MAX_D || D_value < kv->D;
+}
+
+/* See struct attention_wide; 0 also for heads that are not wide. */
+static int wide_tiles(const struct attention_workspace *work, const struct kv_view *kv,
+                      int D_value) {
+    const struct attention_wide *wide = work->limits.wide;
+    if (!wide || !is_wide(kv, D_value)) return 0;
+    return wide->tiles(work->act, kv, D_value, work->block_bytes);
+}
+
+static struct kv_view view_of(const struct kv_config *c, struct kv_heads heads) {
+    return {kv_type_of(c->dtype), heads.G, heads.D, c->block_size};
+}
+
 /* Do all layers run attention_float, which reads neither items nor parts? */
-static bool all_run_alone(const struct kv_config *c) {
+static bool all_run_alone(const struct attention_workspace *work, const struct kv_config *c) {
     bool alone = true;
     for (int i = 0; i < c->L && alone; i++) {
         const struct kv_heads heads = kv_heads_of(c, i);
-        alone = heads.D_shared > 0 || heads.D > ATTENTION_MAX_D;
+        const struct kv_view kv = view_of(c, heads);
+        const int D_value = kv_value_size(heads);
+        alone = is_wide(&kv, D_value) && wide_tiles(work, &kv, D_value) == 0;
     }
     return alone;
 }
 
+/* The query heads of a block: more than 16 if all layers have latent attention with a kernel. */
+static int most_heads_of(const struct attention_workspace *work, const struct kv_config *c) {
+    int tiles = c->L > 0 ? ATTENTION_MOST_HEADS / SPLIT_VECTORS : 1;
+    for (int i = 0; i < c->L && tiles > 1; i++) {
+        const struct kv_heads heads = kv_heads_of(c, i);
+        const struct kv_view kv = view_of(c, heads);
+        const int own = heads.D_shared ? wide_tiles(work, &kv, heads.D_shared) : 1;
+        tiles = min_int(tiles, max_int(own, 1));
+    }
+    assert(tiles == 1 || tiles == 2 || tiles == 4);
+    return tiles * SPLIT_VECTORS;
+}
+
+static int largest_value(const struct kv_config *c) {
+    int largest = 0;
+    for (int i = 0; i < c->L; i++) largest = max_int(largest, kv_value_size(kv_heads_of(c, i)));
+    return largest;
+}
+
 /* Parts for one row per sequence: a sequence of n positions has n / SPAN + 1 spans. */
-static int64_t parts_wanted(const struct step_limits *limits, const struct kv_config *c, int G) {
-    if (all_run_alone(c)) return 0;
+static int64_t parts_wanted(const struct attention_workspace *work, const struct kv_config *c,
+                            int G) {
+    const struct step_limits *limits = &work->limits;
+    if (all_run_alone(work, c)) return 0;
     const int64_t whole = (int64_t)limits->max_context / SPAN + 1;
     const int64_t cached = (int64_t)c->n_blocks * c->block_size / SPAN + limits->max_seqs;
     const int64_t spans = min_int64(whole * limits->max_seqs, cached);
-    const int heads = attention_heads(limits->H, G);
-    return max_int64(spans * heads, whole * SPLIT_VECTORS);
+    const int heads = attention_heads(limits->H, G, work->most_heads);
+    return max_int64(spans * heads, whole * work->most_heads);
 }
 
 static enum status take_zeros(void **out, size_t bytes, struct err *err) {
@@ -88,16 +127,16 @@ static attention_sizes plan_window(struct attention_workspace *work, int window,
                                    const struct kv_config *config) {
     const struct step_limits *limits = &work->limits;
     const int G = work->G[window];
-    const int64_t parts = min_int64(parts_wanted(limits, config, G), INT32_MAX);
+    const int64_t parts = min_int64(parts_wanted(work, config, G), INT32_MAX);
     const int items = attention_max_items(limits->max_rows, limits->max_seqs, limits->max_context,
-                                          limits->H, G, parts);
+                                          limits->H, G, parts, work->most_heads);
     work->max_parts[window] = parts;
     work->max_items = max_int(work->max_items, items);
     struct attention_plan largest = {};
-    largest.head_parts = attention_head_parts(limits->H, G);
+    largest.head_parts = attention_head_parts(limits->H, G, work->most_heads);
     largest.n_parts = parts;
     largest.n_counters = attention_max_counters(limits->max_rows, limits->max_seqs);
-    return {attention_parts_bytes(&largest, G, kv_largest_head(config)),
+    return {attention_parts_bytes(&largest, G, largest_value(config)),
             attention_counters_bytes(&largest, G)};
 }
 
@@ -113,6 +152,8 @@ static attention_sizes plan_sizes(struct attention_workspace *work, enum dtype a
     work->kinds = config->n_window_blocks > 0 ? N_BLOCK_KINDS : 1;
     work->has_attention = config->L > 0;
     work->has_states = config->state_layers > 0;
+    work->block_bytes = device_block_bytes();
+    work->most_heads = most_heads_of(work, config);
     for (int i = 0; i < work->limits.n_windows; i++) {
         const int own = work->limits.windows[i].G;
         work->G[i] = own ? own : config->G;
@@ -150,7 +191,7 @@ enum status attention_workspace_new(struct attention_workspace *work, enum dtype
     }
     work->parts = (float *)parts;
     work->counters = (int32_t *)counters;
-    work->D = kv_largest_head(config);
+    work->D = largest_value(config);
     work->chunks = has_chunks(work, config);
     return STATUS_OK;
 }
@@ -177,7 +218,8 @@ int attention_workspace_plan(struct attention_workspace *work, int window,
     const bool decodes = step->R == step->M && !sight.both_ways;
     attention_make_plan(plan, items, step, work->limits.H, work->G[window], &sight,
                         work->max_parts[window],
-                        work->chunks && step->M >= CHUNK_STEP_ROWS && !decodes);
+                        work->chunks && step->M >= CHUNK_STEP_ROWS && !decodes, work->most_heads);
+    plan->is_fixed = rows > 0;
     assert(!rows || plan->n_chunks == 0); /* all rows of a graph want logits */
     assert(plan->n_items <= work->max_items);
     /* Blocks without work end at once but cost some nanoseconds each: at most half of them are
@@ -229,15 +271,16 @@ void attention_workspace_run(struct attention_workspace *work, void *y, const vo
     args.cap = how->cap;
     args.sinks = how->sinks;
     args.slopes = how->slopes;
-    const int D_shared = shared_numbers(cache, layer);
-    if (work->act == DTYPE_F32 || kv.D > ATTENTION_MAX_D || D_shared) {
-        attention_float(work->act, &args, D_shared ? D_shared : kv.D, step->line[kind], step->M,
-                        stream);
-        return;
-    }
-    assert(kv.D <= work->D);
     args.items = work->items[plan];
     args.parts = work->parts;
     args.counters = work->counters;
-    attention_run(work->act, &args, &work->plan[plan], stream, work->limits.chunks);
+    const int D_shared = shared_numbers(cache, layer), D_value = D_shared ? D_shared : kv.D;
+    const int tiles = wide_tiles(work, &kv, D_value);
+    assert(work->act == DTYPE_F32 || D_value <= work->D);
+    if (work->act == DTYPE_F32 || (is_wide(&kv, D_value) && !tiles))
+        attention_float(work->act, &args, D_value, step->line[kind], step->M, stream);
+    else if (tiles)
+        work->limits.wide->run(work->act, &args, &work->plan[plan], tiles, stream);
+    else
+        attention_run(work->act, &args, &work->plan[plan], stream, work->limits.chunks);
 }

@@ -1,6 +1,9 @@
 /* attention_workspace: attention in the backend. Holds the memory for the plans of all steps,
- * allocated before the first one, and a step's plans; chooses between the tensor cores and
- * float32. */
+ * allocated before the first one, and a step's plans.
+ *
+ * It chooses the kernel of a layer: attention_run for heads of up to 256 numbers with values of
+ * their own; otherwise limits.wide if it has a kernel for these heads, activations, this cache and
+ * this device; otherwise, and for float32, attention_float. */
 #ifndef PENSTOCK_CUDA_ATTENTION_WORK_CUH
 #define PENSTOCK_CUDA_ATTENTION_WORK_CUH
 
@@ -16,12 +19,15 @@ struct step_limits {
     bool both_ways;     /* rows see the rows after them, and have token types */
     int max_adapters;   /* the largest number of a row's adapter; 0: no row has one */
     bool guesses_ahead; /* steps have next tokens, and some have rows of hidden vectors */
+    const struct attention_wide *wide; /* NULL: attention_float serves wide heads */
 };
 
 struct attention_workspace {
     enum dtype act; /* DTYPE_F32: nothing is planned */
     struct step_limits limits;
-    int D;                                   /* head size of the allocation; 0: not allocated */
+    int D;                                   /* value size of the parts; 0: not allocated */
+    size_t block_bytes;                      /* shared memory that the device gives a block */
+    int most_heads;                          /* query heads per block in plans */
     int G[MAX_WINDOWS];                      /* key-value heads of each plan */
     int64_t max_parts[MAX_WINDOWS];          /* capacity */
     int max_items;                           /* per plan */

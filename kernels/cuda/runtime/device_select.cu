@@ -34,6 +34,16 @@ enum status device_select(cudaDeviceProp *prop, int device, struct err *err) {
     return STATUS_OK;
 }
 
+size_t device_block_bytes() {
+    int device = 0, bytes = 0;
+    bool asked = cuda_ok(cudaGetDevice(&device), "asking for the device");
+    asked = asked &&
+            cuda_ok(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                    "asking for a block's shared memory");
+    assert(bytes >= 0);
+    return asked ? (size_t)bytes : 0;
+}
+
 /* The GPU that gpu_select selected on this thread. Without a selection, CUDA's own is 0. */
 static thread_local int selected;
 

@@ -39,6 +39,9 @@ enum status cuda_handle_ok(cudaError_t error, const char *what, struct err *err)
 
 /* Returns the device's memory now. */
 struct device_memory device_memory_now();
+/* Returns the shared memory that the device of the calling thread gives a block at most; 0 if it
+ * cannot be asked, which is recorded as a failure. */
+size_t device_block_bytes();
 
 /* Returns NVTX's ranges, or NULL without a profiler. A profiler names its library in
  * NVTX_INJECTION64_PATH. */

@@ -5,6 +5,7 @@
 #include "kernels/cuda/gemm/skinny.cuh"
 #include "kernels/cuda/gemm/tiled.cuh"
 #include "kernels/cuda/persistent/kernel.cuh"
+#include "kernels/cuda/wide_heads/kernel.cuh"
 
 using bf16 = __nv_bfloat16;
 
@@ -19,4 +20,8 @@ __device__ const void *const budgeted[] = {
     reinterpret_cast<const void *>(&attention_kernel<attention_kind<bf16, bf16, 64, true, true>>),
     reinterpret_cast<const void *>(&attention_kernel<attention_kind<bf16, bf16, 128, true, false>>),
     reinterpret_cast<const void *>(&attention_kernel<attention_kind<bf16, bf16, 128, true, true>>),
+    reinterpret_cast<const void *>(&wide_heads_kernel<wide_kind<bf16, 512, 512, 1>>),
+    reinterpret_cast<const void *>(&wide_heads_kernel<wide_kind<bf16, 512, 512, 4>>),
+    reinterpret_cast<const void *>(&wide_heads_kernel<wide_kind<bf16, 576, 512, 1>>),
+    reinterpret_cast<const void *>(&wide_heads_kernel<wide_kind<bf16, 576, 512, 4>>),
 };
