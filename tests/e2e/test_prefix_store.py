@@ -1,5 +1,6 @@
 """The prefix store in a server: a later server has the prefixes of an earlier one, and answers are unchanged."""
 import os
+import pathlib
 import random
 import signal
 import subprocess
@@ -21,12 +22,15 @@ def stored(folder):
     return sum(file.stat().st_size for file in folder.iterdir()) if folder.exists() else 0
 
 
-def settle(folder):
-    """Waits until the writer is done."""
-    size = -1
-    while size != stored(folder):
-        size = stored(folder)
-        time.sleep(0.2)
+def sleeps(server):
+    """Do all threads of the server sleep?"""
+    tasks = pathlib.Path(f"/proc/{server.process.pid}/task").glob("*/stat")
+    return all(task.read_text().rpartition(")")[2].split()[0] == "S" for task in tasks)
+
+
+def settle(server):
+    """Waits until the writer is done: it has a queue, and sleeps only if that is empty."""
+    until(lambda: all([sleeps(server), time.sleep(0.02)][0] for _ in range(5)))
 
 
 def answer_of(server, prompt=STORY, n=12):
@@ -40,7 +44,7 @@ def test_a_later_server_has_the_prefixes_and_the_same_bytes(start, tmp_path):
     before = answer_of(first)
     private = first.complete(STORY + "mine", max_tokens=1, cache_salt="mine")
     assert cached(before) == cached(private) == 0
-    settle(folder)
+    settle(first)
     first.process.send_signal(signal.SIGKILL)
     first.process.wait()
     second = start(*flags)
@@ -67,7 +71,7 @@ def test_window_blocks_and_states_return_with_the_same_bytes(family, tmp_path):
         try:
             longer = one.complete(ids + [9, 8, 7, 6, 5], max_tokens=4, ignore_eos=True, logprobs=2, return_token_ids=True)
             answers.append([answer_of(one, ids, 8), longer])
-            settle(folder)
+            settle(one)
             assert ("layers with windows keep" in one.log_tail()) == ("--max-num-batched-tokens" in flags)
             one.process.send_signal(signal.SIGKILL)
             one.process.wait()
@@ -128,7 +132,18 @@ def test_evicted_blocks_return_from_the_store(start, server, tmp_path):
     expected = [answer_of(server, prompt, 4)["choices"] for prompt in prompts]
     for prompt in prompts:
         answer_of(own, prompt, 4)
-    settle(folder)
-    for _ in range(2):
-        again = [answer_of(own, prompt, 4) for prompt in prompts]
-        assert [one["choices"] for one in again] == expected and sum(map(cached, again)) > 4 * 32
+    settle(own)
+    assert until_cached(own, prompts, expected) > 4 * 32
+
+
+def until_cached(server, prompts, expected):
+    """Asks until many tokens came from the store. If a disk or Redis is slower than the processor, the server computes most of
+    them, and reads one time in 16."""
+    found = 0
+    for _ in range(60):
+        again = [answer_of(server, prompt, 4) for prompt in prompts]
+        assert [one["choices"] for one in again] == expected
+        found += sum(map(cached, again))
+        if found > 4 * 32:
+            break
+    return found
