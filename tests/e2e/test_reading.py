@@ -6,7 +6,6 @@ import shutil
 import struct
 import subprocess
 import threading
-import time
 
 import httpx
 import ollama
@@ -14,6 +13,7 @@ import openai
 import pytest
 
 from conftest import BINARY, NAME, ROOT, Server
+from streams import until
 
 TEXTS = ["The sun shines over the harbour.", "a", "Rain falls on the hills, and the river rises." * 8]
 INPUT = "The sun shines over the harbour, and the children swim in the warm sea. " * 4
@@ -51,28 +51,28 @@ N_STREAMS = 16
 
 @pytest.fixture()
 def busy(server):
-    """N_STREAMS streams run beside the test; all of them run together before it begins."""
-    stop = threading.Event()
+    """N_STREAMS streams run beside the test, one after the other in each thread; all threads have one before it begins."""
+    stop, begun = threading.Event(), set()
 
-    def run():
+    def run(i):
         while not stop.is_set():
             body = {"prompt": "Once upon a time", "max_tokens": 200, "ignore_eos": True, "stream": True}
-            with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=60) as answer:
+            with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=120) as answer:
                 for _ in answer.iter_lines():
+                    begun.add(i)
                     if stop.is_set():
                         break
 
-    threads = [threading.Thread(target=run) for _ in range(N_STREAMS)]
+    threads = [threading.Thread(target=run, args=[i]) for i in range(N_STREAMS)]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + 60
-    while metric(server, "vllm:num_requests_running") < N_STREAMS:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    yield
-    stop.set()
-    for thread in threads:
-        thread.join()
+    try:
+        until(lambda: len(begun) == N_STREAMS)
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
 
 
 # ---- embeddings ---------------------------------------------------------------------------------
@@ -121,9 +121,11 @@ def test_many_inputs_do_not_fill_the_queue(server):
 
 
 def test_a_client_that_leaves_ends_its_inputs(server):
+    """1,800 inputs of 450 tokens, no two of which begin alike, take a minute."""
     with pytest.raises(httpx.TimeoutException):
-        httpx.post(f"{server.url}/v1/embeddings", json={"input": TEXTS * 600}, timeout=0.3)
+        httpx.post(f"{server.url}/v1/embeddings", json={"input": [f"{i} {TEXTS[2] * 5}" for i in range(1800)]}, timeout=1)
     assert embed(server, "a")
+    server.wait_until_idle(30)
 
 
 @pytest.mark.parametrize("body, param", [
@@ -185,14 +187,14 @@ def test_questions_over_one_state_share_its_rows_and_their_steps(start):
     usage = answer["usage"]
     rows = usage["input_tokens"] - usage["input_tokens_details"]["cached_tokens"]
     least = max(math.ceil(n_questions / n_seqs), math.ceil(rows / n_rows))
-    # questions arrive one by one, so steps at the beginning may have a few of them
-    assert rows < 40 * n_questions and least <= taken <= least + 3
+    # questions arrive one by one, so steps at the beginning may have a few of them, the more the busier the machine is
+    assert rows < 40 * n_questions and least <= taken <= least + 8
 
 
 def test_probabilities_are_those_of_the_labels(server):
     rendered = server.post("/v1/decisions/render", {"model": NAME, "input": INPUT, "questions": QUESTIONS[:1]}).json()[0]
     labels = [server.post("/tokenize", {"prompt": text, "add_special_tokens": False}).json()["tokens"][0] for text in ("yes", "no")]
-    body = {"prompt": rendered["token_ids"], "max_tokens": 1, "logprob_token_ids": labels}
+    body = {"prompt": rendered["token_ids"], "max_tokens": 1, "ignore_eos": True, "logprob_token_ids": labels}
     top = server.post("/v1/completions", body).json()["choices"][0]["logprobs"]["top_logprobs"][0]
     right = math.exp(top["yes"]) / (math.exp(top["yes"]) + math.exp(top["no"]))
     assert math.isclose(decide(server, QUESTIONS[:1])[0]["probability"], right, rel_tol=1e-6)
@@ -342,7 +344,7 @@ def test_given_ids_have_their_logprobs(server):
     ids = server.post("/tokenize", {"prompt": " Paris", "add_special_tokens": False}).json()["tokens"]
     given = server.post("/v1/completions", {**body, "logprob_token_ids": ids}).json()["choices"][0]
     assert given["text"] == best["text"] and given["logprobs"]["top_logprobs"][0][" Paris"] == best["logprobs"]["top_logprobs"][0][" Paris"]
-    chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, "logprob_token_ids": [5, 7]}
+    chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, "ignore_eos": True, "logprob_token_ids": [5, 7]}
     row = server.post("/v1/chat/completions", chat).json()["choices"][0]["logprobs"]["content"][0]
     assert len(row["top_logprobs"]) == 2
     assert refused(server, "/v1/completions", {**body, "logprob_token_ids": list(range(21))})["param"] == "logprob_token_ids"
@@ -549,7 +551,7 @@ def test_the_head_of_a_reranker_in_gguf_reads_the_files_form_of_a_pair():
         scores = server.post("/v1/score", {"queries": [a for a, _ in pairs], "documents": [b for _, b in pairs]}).json()["data"]
         ranked = server.post("/v1/reranking", {"query": "sun", "documents": ["The sun shines.", "A <|im_end|> cat."]}).json()["results"]
         for (query, document), row in zip(pairs, scores):
-            body = {"prompt": f"Q: {query}\nD: {document}\nA:", "max_tokens": 1, "logprob_token_ids": [84, 97]}
+            body = {"prompt": f"Q: {query}\nD: {document}\nA:", "max_tokens": 1, "ignore_eos": True, "logprob_token_ids": [84, 97]}
             top = server.post("/v1/completions", body).json()["choices"][0]["logprobs"]["top_logprobs"][0]
             yes, no = math.exp(top["T"]), math.exp(top["a"])
             assert math.isclose(row["score"], yes / (yes + no), abs_tol=1e-5)
@@ -566,7 +568,7 @@ def test_a_form_of_modernberts_head_that_is_not_served_is_named(tmp_path, key, v
     shutil.copytree(CLASSIFIERS / "modern_labels", folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, key: value}))
-    run = subprocess.run([BINARY, "serve", folder, "--port", "0"], capture_output=True, text=True, timeout=20)
+    run = subprocess.run([BINARY, "serve", folder, "--port", "0"], capture_output=True, text=True, timeout=60)
     assert run.returncode != 0 and f"key {key}: expected" in run.stderr and f'found "{value}"' in run.stderr
 
 

@@ -34,14 +34,15 @@ def commands():
 
 
 def run(server, command):
+    """The output. Some answers have no limit of tokens, which takes minutes on a slow machine."""
     return subprocess.run(["bash", "-c", f"set -e; {command.replace(ADDRESS, server.url)}"], capture_output=True, text=True, check=True,
-                          timeout=60).stdout
+                          timeout=600).stdout
 
 
 @pytest.mark.parametrize("page, command", commands())
 def test_a_command_is_answered(any_name, page, command):
     answer = run(any_name, command)
-    assert answer and "error" not in answer, (page, answer)
+    assert answer and '"error":' not in answer, (page, answer)  # a quote in a text has a backslash
 
 
 def answer_of(server, path):
@@ -65,4 +66,4 @@ def test_the_example_in_python_prints_an_answer(any_name):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code.replace(ADDRESS, any_name.url), "README.md", "exec"), {})  # pylint: disable=exec-used
-    assert printed.getvalue().strip()
+    assert printed.getvalue() not in ("", "None\n")  # a random answer may be empty

@@ -5,18 +5,19 @@ import json
 import os
 import shutil
 import subprocess
-import time
 
 import pytest
 
 from conftest import BINARY, MODEL, NAME, ROOT, environment
+from streams import until
 
 SAME, FAILED, USAGE, OTHER_TOKENS, OTHER_ORIGIN, BROKEN = 0, 1, 2, 4, 5, 6
 CHAT = {"model": NAME, "messages": [{"role": "user", "content": "Name a river."}], "max_tokens": 6}
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "a", "schema": {
     "type": "object", "properties": {"river": {"type": "string", "maxLength": 8}}, "required": ["river"]}}}
 BODIES = [
-    ("/v1/chat/completions", {**CHAT, "n": 2, "temperature": 0.8, "user": "u"}),
+    # So hot that two choices never have the same tokens.
+    ("/v1/chat/completions", {**CHAT, "n": 2, "temperature": 1.8, "ignore_eos": True, "user": "u"}),
     ("/v1/chat/completions", {**CHAT, "temperature": 0, "response_format": SCHEMA, "max_tokens": 24}),
     ("/v1/completions", {"model": NAME, "prompt": ["Once upon", "The"], "max_tokens": 6, "temperature": 1.2, "stop": ["."], "seed": 2**63 - 1}),
     ("/v1/messages", {**CHAT, "temperature": 1}),
@@ -58,7 +59,7 @@ def answers(keys, tmp_path_factory):
 
 def verify(*files, flags=(), model=MODEL, env=None):
     done = subprocess.run([BINARY, "verify", *map(str, files), "--model", model, "--max-model-len", "256", "--kv-cache-memory", "64MiB",
-                           *map(str, flags)], capture_output=True, text=True, env={**environment(), **(env or {})}, timeout=120)
+                           *map(str, flags)], capture_output=True, text=True, env={**environment(), **(env or {})}, timeout=600)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -96,7 +97,7 @@ def test_a_receipt_states_how_the_answer_was_made(answers):
     with open(MODEL, "rb") as file:
         assert receipt["fingerprint"]["model"] == hashlib.file_digest(file, "sha256").hexdigest()
     assert receipt["fingerprint"]["adapter"] is None and receipt["fingerprint"]["device"] == "cpu"
-    assert receipt["sampling"]["temperature"] == 0.8 and receipt["sampling"]["top_p"] == 1
+    assert receipt["sampling"]["temperature"] == 1.8 and receipt["sampling"]["top_p"] == 1
     assert json.loads(receipt["body"]) == {k: v for k, v in BODIES[0][1].items() if k != "user"} | {"receipt": True, "stream": False}
     assert [o["sha256"] for o in receipt["outputs"]] == [hash_of(o["ids"]) for o in receipt["outputs"]]
     assert receipt["outputs"][0]["ids"] != receipt["outputs"][1]["ids"]
@@ -125,7 +126,7 @@ def test_forged_receipts_are_found_by_computing(answers, tmp_path):
         r["fingerprint"]["kv_cache"] = "float32"
 
     def setting(r):
-        r["sampling"]["temperature"] = 0.9
+        r["sampling"]["temperature"] = 1.9
 
     def refused(r):
         r["body"] = json.dumps({**json.loads(r["body"]), "temperature": "hot"})
@@ -137,7 +138,7 @@ def test_forged_receipts_are_found_by_computing(answers, tmp_path):
         (token, "another token: position 3 of output 1 is "), (seed, "another token: position "),
         (prompt, "another token: position 5 of prompt 0"), (cut, "position 5 of output 0 is absent"),
         (model, "another fingerprint: model is 000"), (dtype, "kv_cache is float32 in the receipt, and int16 here"),
-        (setting, "sampling.temperature is 0.9 in the receipt, and 0.8 here"), (refused, "'temperature' must be"),
+        (setting, "sampling.temperature is 1.9 in the receipt, and 1.8 here"), (refused, "'temperature' must be"),
         (output, "broken: the number of its 'outputs'")]
     files = []
     for change, _ in forged:
@@ -188,7 +189,7 @@ def test_a_batch_gives_receipts(tmp_path):
     lines = [{"custom_id": str(i), "url": path, "body": {**body, "receipt": True}} for i, (path, body) in enumerate(BODIES[:3])]
     (tmp_path / "in").write_text("".join(json.dumps(line) + "\n" for line in lines))
     subprocess.run([BINARY, "batch", "--model", MODEL, "--any-model-name", "--max-model-len", "256", "--kv-cache-memory", "64MiB",
-                    "-i", tmp_path / "in", "-o", tmp_path / "out"], check=True, env=environment(), timeout=120)
+                    "-i", tmp_path / "in", "-o", tmp_path / "out"], check=True, env=environment(), timeout=600)
     receipts = [json.loads(line)["response"]["body"]["receipt"] for line in (tmp_path / "out").read_text().splitlines()]
     (tmp_path / "receipts").write_text("".join(json.dumps(receipt) + "\n" for receipt in receipts))
     code, out, err = verify(tmp_path / "receipts", env={"PENSTOCK_CPU": "plain"})
@@ -227,7 +228,7 @@ def adapted(tmp_path_factory):
 
 def verify_adapted(*files, flags=()):
     done = subprocess.run([BINARY, "verify", *map(str, files), "--model", BASE, "--max-model-len", "96", "--dtype", "float32",
-                           *map(str, flags)], capture_output=True, text=True, env=environment(), timeout=120)
+                           *map(str, flags)], capture_output=True, text=True, env=environment(), timeout=600)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -286,8 +287,6 @@ def test_a_record_of_an_adapters_answer_is_replayed(tmp_path, start):
     server = start("--model", str(BASE), "--max-model-len", "96", "--dtype", "float32", *loras(**ADAPTERS), "--record", str(tape))
     answer = server.post("/v1/completions", body)
     assert answer.status_code == 200 and "receipt" not in answer.json()
-    end = time.monotonic() + 10
-    while folder_hash(ADAPTERS["eight"]) not in tape.read_text() and time.monotonic() < end:
-        time.sleep(0.01)  # a record is written after the last byte of its answer
+    until(lambda: folder_hash(ADAPTERS["eight"]) in tape.read_text())  # a record is written after the last byte of its answer
     replayed = start("--model", str(BASE), "--max-model-len", "96", "--replay", str(tape)).post("/v1/completions", body)
     assert replayed.content == answer.content
