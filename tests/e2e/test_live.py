@@ -9,7 +9,7 @@ import time
 import httpx
 import pytest
 
-from streams import ENDLESS, SECRET, endless, load, until
+from streams import ENDLESS, SECRET, endless, until
 from test_abuse import connect, read_all, request_bytes
 
 GAUGES = {"running": "vllm:num_requests_running", "waiting": "vllm:num_requests_waiting", "swapped": "vllm:num_requests_swapped"}
@@ -29,8 +29,9 @@ def snapshot(server, **headers):
     return answer.json()
 
 
-def counts(live):
-    return {**{name: live[name] for name in GAUGES}, "total": live["blocks"]["total"]}
+def listing(server, n, **headers):
+    """A snapshot that lists n sequences. During a long step the list is older than the counts, and at first it is empty."""
+    return until(lambda: len((live := snapshot(server, **headers))["sequences"]) == n and live)
 
 
 @pytest.fixture
@@ -41,13 +42,13 @@ def busy(start):
 def test_counts_are_those_of_the_metrics(busy):
     with endless(busy, 5):
         until(lambda: busy.metric(GAUGES["running"]) == 3 and busy.metric(GAUGES["waiting"]) == 2)
-        live = snapshot(busy)
+        used = busy.metrics()[BLOCKS["used"]]
+        live = listing(busy, 5)
         assert [live[name] for name in GAUGES] == [busy.metric(metric) for metric in GAUGES.values()] == [3, 2, 0]
-        states = [one["state"] for one in live["sequences"]]
-        assert len(states) == 5 and states.count("waiting") == 2
-        assert all(one["computed"] <= one["prompt"] and one["age_s"] > 0 for one in live["sequences"])
-        # The list may be some steps older than the counts: meanwhile each running sequence may get one more block.
-        assert sum(one["blocks"] for one in live["sequences"]) + 3 >= live["blocks"]["used"] > 0
+        assert [one["state"] for one in live["sequences"]].count("waiting") == 2
+        assert all(one["computed"] <= one["prompt"] and one["age_s"] >= 0 for one in live["sequences"])
+        # The list is older than the counts by a few steps or by a long one: it lies between two counts.
+        assert used <= sum(one["blocks"] for one in live["sequences"]) <= live["blocks"]["used"]
     busy.wait_until_idle()
     live, metrics = snapshot(busy), busy.metrics()
     blocks = live["blocks"]
@@ -58,22 +59,30 @@ def test_counts_are_those_of_the_metrics(busy):
 
 
 def test_a_stream_shows_progress_and_no_text(busy):
-    with endless(busy, 2) as ids, busy.http.stream("GET", "/penstock/live", headers=EVENTS) as answer:
-        assert answer.headers["content-type"] == "text/event-stream"
-        seen, text = [], ""
-        for line in answer.iter_lines():
-            text += line
-            if line.startswith("data: "):
-                seen.append(json.loads(line[6:]))
-            if len(seen) >= 4 and seen[-1]["last_minute"]["inter_token"]["count"] > 4:
-                break
+    with endless(busy, 2) as ids:
+        until(lambda: len(set(ids)) == 2)
+        with busy.http.stream("GET", "/penstock/live", headers=EVENTS) as answer:
+            assert answer.headers["content-type"] == "text/event-stream"
+            seen, text = [], ""
+            for line in answer.iter_lines():
+                text += line
+                if line.startswith("data: "):
+                    seen.append(json.loads(line[6:]))
+                    if len(seen) >= 4 and has_progress(seen):
+                        break
     assert SECRET not in text and "prompt" in text
-    first, last = seen[-2], seen[-1]
+    last = seen[-1]
     assert last["step"]["tokens_per_s"] > 0 and last["step"]["rows"] > 1 and last["step"]["ms"]["forward"] > 0
     assert last["last_minute"]["inter_token"]["p99_ms"] >= last["last_minute"]["inter_token"]["p50_ms"] > 0
-    assert {one["id"] for one in last["sequences"]} <= set(ids) and len(last["sequences"]) == 2
-    before = {one["id"]: one["output"] for one in first["sequences"]}
-    assert all(one["output"] > before[one["id"]] for one in last["sequences"] if one["id"] in before)
+    assert {one["id"] for one in last["sequences"]} == set(ids)
+
+
+def has_progress(seen):
+    """Have both sequences more tokens in the last snapshot than in the one before? Between two snapshots a busy machine may
+    compute nothing."""
+    before, after = ({one["id"]: one["output"] for one in live["sequences"]} for live in seen[-2:])
+    grown = len(after) == 2 and after.keys() == before.keys() and all(after[one] > before[one] for one in after)
+    return grown and seen[-1]["last_minute"]["inter_token"]["count"] > 4
 
 
 def watch(server):
@@ -91,10 +100,10 @@ def logged(server, status):
 
 def test_watchers_that_do_not_read_are_cut_off(start):
     """A snapshot lists 256 sequences, 40 KB, and a stream may leave 1 MiB unread. A watcher that reads misses nothing meanwhile."""
-    server = start("--max-num-seqs", "1", "--kv-cache-memory", "32MiB")
+    server = start("--max-num-seqs", "1", "--kv-cache-memory", "32MiB", "--threads", "1")
     body = {"prompt": SECRET, "max_tokens": 900, "ignore_eos": True, "stream": True}
     with contextlib.ExitStack() as clients:
-        for _ in range(300):  # some end during the test
+        for _ in range(400):  # some end during the test
             clients.enter_context(connect(server)).sendall(request_bytes(body))
         until(lambda: len(snapshot(server)["sequences"]) == 256)
         before = server_memory(server.http)
@@ -112,13 +121,12 @@ def test_watchers_that_do_not_read_are_cut_off(start):
                 most = max(most, server_memory(other))
                 if logged(server, 499) == 15:
                     break
-                assert time.monotonic() - began < 120
+                assert time.monotonic() - began < 300
             assert other.get("/penstock/live").status_code == 200
-        assert seen >= time.monotonic() - began  # twice a second, but a busy machine may be late
         assert most - before < (32 << 20) + 15 * (3 << 20)  # of the KV cache, and of each watcher
         for one in idle:
             text = read_all(one)
-            assert text.startswith(b"HTTP/1.1 200 ") and text.count(b"data: ") > 0 and not text.endswith(b"\r\n0\r\n\r\n")
+            assert text.startswith(b"HTTP/1.1 200 ") and 0 < text.count(b"data: ") <= seen and not text.endswith(b"\r\n0\r\n\r\n")
     server.wait_until_idle()
 
 
@@ -126,6 +134,12 @@ def switches(server):
     """How often the threads of the server have gone to sleep."""
     tasks = pathlib.Path(f"/proc/{server.process.pid}/task").iterdir()
     return sum(int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", (task / "status").read_text(), re.M)[1]) for task in tasks)
+
+
+def switches_in(server, seconds):
+    before = switches(server)
+    time.sleep(seconds)
+    return switches(server) - before
 
 
 def test_nothing_runs_without_a_watcher(start):
@@ -136,10 +150,8 @@ def test_nothing_runs_without_a_watcher(start):
             assert next(line for line in lines if line).startswith("data: ")
         watched = switches(server) - before
     server.http.close()
-    time.sleep(1)
-    before = switches(server)
-    time.sleep(2)
-    assert switches(server) - before <= 2 < watched
+    assert watched > 2
+    until(lambda: switches_in(server, 2) <= 2)  # also a busy server takes notice of the end
 
 
 def test_a_key_with_a_name_sees_its_own_requests_only(start, tmp_path):
@@ -148,20 +160,19 @@ def test_a_key_with_a_name_sees_its_own_requests_only(start, tmp_path):
     alice, bob, ops = ({"Authorization": f"Bearer {key}"} for key in ("one", "two", "three"))
     with endless(server, 2, alice) as of_alice, endless(server, 1, bob) as of_bob:
         until(lambda: len(set(of_alice)) == 2 and len(set(of_bob)) == 1)
-        until(lambda: len(snapshot(server, **ops)["sequences"]) == 3)
-        for headers, ids in ((alice, of_alice), (bob, of_bob), (ops, of_alice + of_bob)):
-            seen = snapshot(server, **headers)
+        for headers, ids in ((ops, of_alice + of_bob), (alice, of_alice), (bob, of_bob)):
+            seen = listing(server, len(set(ids)), **headers)
             assert {one["id"] for one in seen["sequences"]} == set(ids) and seen["running"] == 3
             assert seen["listed"] == ("all" if headers is ops else "own")
             assert not any(one in json.dumps(seen) for one in {*of_alice, *of_bob} - set(ids))
 
 
 def test_a_user_key_never_sees_a_request(start):
-    server = start("--api-key", "user", "--admin-key", "boss")
+    server = start("--api-key", "user", "--admin-key", "boss", *ENDLESS)
     user, boss = {"Authorization": "Bearer user"}, {"Authorization": "Bearer boss"}
     assert server.http.get("/penstock/live").status_code == 401
-    with load(server, 2, user) as ids:
-        listed = until(lambda: snapshot(server, **boss)["sequences"])
-        seen = until(lambda: (live := snapshot(server, **user))["running"] == 2 and live)
-        assert {one["id"] for one in listed} <= set(ids) and "sequences" not in seen
+    with endless(server, 2, user) as ids:
+        until(lambda: len(set(ids)) == 2)
+        listed, seen = listing(server, 2, **boss)["sequences"], snapshot(server, **user)
+        assert {one["id"] for one in listed} == set(ids) and seen["running"] == 2 and "sequences" not in seen
         assert not any(one in json.dumps(seen) for one in ids)

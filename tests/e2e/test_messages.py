@@ -1,13 +1,13 @@
 """Anthropic's client works unchanged, and so does a body of Claude Code."""
 import json
 import signal
-import time
 
 import anthropic
 import httpx
 import pytest
 
 from conftest import NAME
+from streams import ENDLESS, until
 
 MESSAGES = [{"role": "user", "content": "Name three colours."}]
 # The model repeats the last message: a tool call that is written there is called.
@@ -128,7 +128,7 @@ def test_errors_have_anthropics_form(client, server, caller):
     with pytest.raises(anthropic.AuthenticationError) as caught:
         caller.with_options(api_key="wrong").messages.create(model=NAME, messages=MESSAGES, max_tokens=4)
     assert caught.value.body["error"]["type"] == "authentication_error"
-    answer = httpx.get(server.url + "/v1/messages")
+    answer = server.http.get("/v1/messages")
     assert answer.status_code == 405 and answer.json()["type"] == "error"
 
 
@@ -191,19 +191,19 @@ def test_claude_codes_turns_share_their_prefix(repeater):
 
 
 def begin_stream(server):
-    body = {"model": NAME, "messages": [{"role": "user", "content": "Tell a very long story."}], "max_tokens": 900, "stream": True,
+    """A stream of a server with ENDLESS."""
+    body = {"model": NAME, "messages": [{"role": "user", "content": "Tell a very long story."}], "max_tokens": 7000, "stream": True,
             "ignore_eos": True}
     return httpx.stream("POST", server.url + "/v1/messages", json=body, timeout=120)
 
 
 def test_a_failing_stream_ends_with_an_error_event(start):
-    server = start()
+    server = start(*ENDLESS)
     with begin_stream(server) as response:
         parts = response.iter_text()
         said = next(parts)
         server.process.send_signal(signal.SIGTERM)
-        while "draining" not in server.log_tail():
-            time.sleep(0.02)
+        until(lambda: "draining" in server.log_tail())
         server.process.send_signal(signal.SIGTERM)  # the second one does not wait for streams
         said += "".join(parts)
     [name, data] = said.strip().split("\n\n")[-1].splitlines()
@@ -213,8 +213,8 @@ def test_a_failing_stream_ends_with_an_error_event(start):
 
 
 def test_a_cancelled_stream_frees_the_server(start):
-    server = start()
+    server = start(*ENDLESS)
     with begin_stream(server) as response:
         assert next(response.iter_text()).startswith("event: message_start\n")
     server.wait_until_idle()
-    assert server.metric("vllm:generation_tokens_total") < 900
+    assert server.metric("vllm:generation_tokens_total") < 7000

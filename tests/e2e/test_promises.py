@@ -17,9 +17,11 @@ import openai
 import pytest
 
 from conftest import MODEL, NAME, Server
+from streams import until
 
 KILLS = int(os.environ.get("PENSTOCK_KILLS", "10"))
-FLAGS = ("--max-model-len", "1024", "--kv-cache-memory", "256MiB", "--max-num-seqs", "8")
+FLAGS = ("--max-model-len", "8192", "--kv-cache-memory", "256MiB", "--max-num-seqs", "8")
+LONG = 7000  # tokens of a response that outlasts a test, also on a fast machine
 SAID = "Tell a story about a river."
 
 
@@ -116,27 +118,25 @@ def test_a_background_response_is_followed_from_any_event(client):
 
 
 def test_a_background_response_is_cancelled_or_deleted(client, keeper):
-    response = create(client, max_output_tokens=900, background=True)
+    response = create(client, max_output_tokens=LONG, background=True)
     assert client.responses.retrieve(response.id).status in ("queued", "in_progress")
     cancelled = client.responses.cancel(response.id)
     assert cancelled.status == "cancelled" and client.responses.retrieve(response.id) == cancelled
-    response = create(client, max_output_tokens=900, background=True)
+    response = create(client, max_output_tokens=LONG, background=True)
     client.responses.delete(response.id)
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(response.id)
     keeper.wait_until_idle()
-    with create(client, max_output_tokens=900, stream=True) as events:
+    with create(client, max_output_tokens=LONG, stream=True) as events:
         first = next(iter(events))
         with pytest.raises(openai.BadRequestError, match="background"):
             client.responses.cancel(first.response.id)
 
 
 def test_a_client_that_leaves_ends_only_a_response_in_the_foreground(client):
-    with create(client, max_output_tokens=900, stream=True) as events:
+    with create(client, max_output_tokens=LONG, stream=True) as events:
         first = next(events)
-    end = time.monotonic() + 60
-    while (left := client.responses.retrieve(first.response.id)).status == "in_progress":
-        assert time.monotonic() < end
+    left = until(lambda: (now := client.responses.retrieve(first.response.id)).status not in ("queued", "in_progress") and now)
     assert left.status == "cancelled"
     with create(client, max_output_tokens=20, stream=True, background=True, seed=2) as events:
         seen = [next(events) for _ in range(5)]
@@ -216,7 +216,7 @@ def test_items_are_listed_while_a_response_runs_and_after_a_kill(tmp_path):
     server = serve(tmp_path, "--api-key", "one,two")
     with client_of(server, "one") as client, client_of(server, "two") as other:
         finished = create(client, max_output_tokens=2)
-        running = create(client, max_output_tokens=900, background=True)
+        running = create(client, max_output_tokens=LONG, background=True)
         lists = [client.responses.input_items.list(one.id).data for one in (finished, running)]
         assert client.responses.retrieve(running.id).status in ("queued", "in_progress")
         assert [items[0].content[0].text for items in lists] == [SAID, SAID]
@@ -366,16 +366,19 @@ def test_the_same_seed_gives_the_same_events_after_a_kill(tmp_path):
         server.stop()
 
 
+KEYED = {"json": {"prompt": "a", "max_tokens": LONG, "ignore_eos": True}, "headers": {"Idempotency-Key": "k"}}
+
+
 def leave_unfinished(folder):
     """Kills a server with an unfinished response and an unfinished request with a key. Returns the response's id."""
     server = serve(folder)
-    with client_of(server) as client:
-        response = create(client, max_output_tokens=900, background=True)
-        with pytest.raises(httpx.TimeoutException):
-            server.http.post("/v1/completions", json={"prompt": "a", "max_tokens": 900, "ignore_eos": True},
-                             headers={"Idempotency-Key": "k"}, timeout=1)
+    with client_of(server) as client, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        response = create(client, max_output_tokens=LONG, background=True)
+        keyed = pool.submit(httpx.post, server.url + "/v1/completions", timeout=120, **KEYED)
+        until(lambda: server.metrics()['penstock_promises{state="open"}'] == 2)
         server.process.kill()
         server.process.wait()
+        assert isinstance(keyed.exception(), httpx.TransportError)
     server.stop()
     return response.id
 
@@ -389,8 +392,7 @@ def test_another_option_ends_promises_with_an_error_and_not_with_other_bytes(tmp
             assert [event.type for event in events] == ["response.failed"] and events[0].sequence_number == 4
             failed = client.responses.retrieve(response)
             assert failed.status == "failed" and "the type of the KV cache differs" in failed.error.message and failed.output == []
-        again = server.post("/v1/completions", {"prompt": "a", "max_tokens": 900, "ignore_eos": True},
-                            headers={"Idempotency-Key": "k"})
+        again = server.http.post("/v1/completions", **KEYED)
         assert again.status_code == 500 and "the type of the KV cache differs" in again.text
     finally:
         server.stop()
@@ -403,10 +405,9 @@ def test_a_shutdown_leaves_promises_to_the_next_start(tmp_path):
         seen = []
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             reader = pool.submit(follow, server, response.id, seen)
-            while len(seen) < 5:
-                time.sleep(0.01)
+            until(lambda: len(seen) >= 5)
             server.process.send_signal(signal.SIGTERM)
-            assert server.process.wait(20) == 0
+            assert server.process.wait(60) == 0
             reader.exception()
     server.stop()
     server = serve(tmp_path)
@@ -438,28 +439,29 @@ def test_a_full_disk_refuses_promises_and_nothing_else(tmp_path):
 
 
 def test_metrics_count_promises_before_and_after_a_kill(tmp_path):
-    server = serve(tmp_path)
+    one_by_one = ("--max-num-seqs", "1", "--threads", "1")
+    server = serve(tmp_path, *one_by_one)
     with client_of(server) as client:
         create(client, max_output_tokens=2)
-        for _ in range(2):
-            create(client, max_output_tokens=400, background=True)
-        read = server.metrics()
+        running = server.http.stream("POST", "/v1/completions", json={"prompt": "a", "max_tokens": LONG, "ignore_eos": True, "stream": True})
+        with running as lines:
+            next(lines.iter_lines())  # it takes the only place, so the others are open at the kill
+            for _ in range(2):
+                create(client, max_output_tokens=500, background=True)
+            read = server.metrics()
+            server.process.kill()
+            server.process.wait()
         assert read['penstock_promises{state="open"}'] == 2 and read["penstock_promises_recovered_total"] == 0
         assert 3 <= read["penstock_journal_syncs_total"] <= 4
         assert read["penstock_journal_bytes"] == sum(file.stat().st_size for file in tmp_path.glob("*") if file.name != "lock")
-        server.process.kill()
-        server.process.wait()
     server.stop()
-    server = serve(tmp_path)
+    server = serve(tmp_path, *one_by_one)
     try:
         read = server.metrics()
         assert read["penstock_promises_recovered_total"] == read['penstock_promises{state="open"}'] == 2
         assert read['penstock_promises{state="finished"}'] == 1 and read["penstock_journal_syncs_total"] == 0
-        end = time.monotonic() + 60
-        while server.metrics()['penstock_promises{state="finished"}'] != 3 and time.monotonic() < end:
-            time.sleep(0.05)
-        read = server.metrics()
-        assert read['penstock_promises{state="finished"}'] == 3 and read["penstock_promises_recovered_total"] == 2
+        until(lambda: server.metrics()['penstock_promises{state="finished"}'] == 3)
+        assert server.metrics()["penstock_promises_recovered_total"] == 2
     finally:
         server.stop()
 

@@ -9,6 +9,7 @@ import time
 import httpx
 import pytest
 from conftest import BINARY, MODEL, ROOT, Server, environment, free_port
+from streams import load, until as until_true
 from test_supervisor import manager, process, until
 
 VECTORS = ROOT / "tests/vectors"
@@ -35,7 +36,9 @@ def unloaded(server, seconds=60):
 def test_memory_is_given_back_and_bytes_stay(start):
     server = start(*FLAGS)
     before = server.continue_by(24, "Once upon a time")
-    loaded = resident(server)
+    with load(server, 1) as ids:  # a server with a stream cannot unload
+        until_true(lambda: ids)
+        loaded = resident(server)
     unloaded(server)
     idle = resident(server)
     assert loaded - idle > 60 << 20  # the weights have 92 MiB
@@ -48,18 +51,22 @@ def test_memory_is_given_back_and_bytes_stay(start):
     asleep = [v for k, v in metrics.items() if k.startswith("vllm:engine_sleep_state") and "discard_all" in k]
     assert asleep == [1] and metrics["penstock_model_unloads_total"] == 1
     assert server.continue_by(24, "Once upon a time") == before
-    assert state(server) == "loaded" and server.metric("penstock_model_loads_total") == 1
+    assert server.metric("penstock_model_loads_total") == 1
+    with load(server, 1) as ids:
+        until_true(lambda: ids)
+        assert state(server) == "loaded"
 
 
 def test_requests_at_once_load_once_and_none_is_lost(start):
     server = start(*FLAGS)
     alone = {n: server.continue_by(8, f"The number {n} is") for n in range(3)}
     unloaded(server)
+    loads = server.metric("penstock_model_loads_total")  # a busy machine may have unloaded before
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
         asked = [n % 3 for n in range(12)]
         answers = list(pool.map(lambda n: server.continue_by(8, f"The number {n} is"), asked))
     assert answers == [alone[n] for n in asked]
-    assert server.metric("penstock_model_loads_total") == 1
+    assert server.metric("penstock_model_loads_total") == loads + 1
 
 
 def test_a_failed_load_answers_503_and_is_tried_again(start, tmp_path):
@@ -100,7 +107,7 @@ def test_the_manager_hears_of_it_and_stops_it(tmp_path):
         until(read, "Serving smol")
         until(read, "the model is unloaded")
         server.send_signal(signal.SIGTERM)
-        assert server.wait(30) == 0
+        assert server.wait(60) == 0
 
 
 def test_an_adapter_arrives_while_the_model_is_away(start):
@@ -122,15 +129,20 @@ def test_an_adapter_arrives_while_the_model_is_away(start):
 
 def test_promises_and_streams_are_not_idle(start, tmp_path):
     server = start(*FLAGS, "--state-dir", str(tmp_path / "state"))
-    body = {"model": "smol", "input": "Tell me of rivers.", "background": True, "store": True, "max_output_tokens": 300,
-            "temperature": 0}
+    body = {"model": "smol", "input": "Tell me of rivers.", "background": True, "store": True, "max_output_tokens": 500,
+            "temperature": 0, "ignore_eos": True}
     made = server.post("/v1/responses", body).json()
-    states, end = set(), time.monotonic() + 120
-    while (answer := server.http.get(f"/v1/responses/{made['id']}").json())["status"] in ("queued", "in_progress"):
-        states.add(state(server))
+    until_true(lambda: state(server) == "loaded")  # a busy machine may have unloaded before
+    states, end = set(), time.monotonic() + 300
+    while True:
+        now = state(server)
+        answer = server.http.get(f"/v1/responses/{made['id']}").json()
+        if answer["status"] not in ("queued", "in_progress"):
+            break  # it may have ended long before `now`
+        states.add(now)
         assert time.monotonic() < end
         time.sleep(0.05)
-    assert answer["status"] in ("completed", "incomplete") and states <= {"loaded"}
+    assert answer["status"] == "incomplete" and states <= {"loaded"}
     unloaded(server)
     assert server.http.get(f"/v1/responses/{made['id']}").json() == answer  # from the journal
     assert state(server) == "unloaded"
@@ -146,5 +158,5 @@ def test_a_time_that_never_comes_is_refused():
 def test_an_unloaded_server_stops(number):
     server = unloaded(Server(*FLAGS).wait_until_ready())
     server.process.send_signal(number)
-    assert server.process.wait(30) == 0
+    assert server.process.wait(60) == 0
     server.stop()
