@@ -76,10 +76,19 @@ class Terminal:
     def wait_for(self, text, seconds=PATIENCE_S):
         return self.wait(lambda: text in self.text(), repr(text), seconds)
 
+    def edits(self):
+        """Does the program's editor read the keys?"""
+        return not self.has_editor or not termios.tcgetattr(self.master)[3] & termios.ICANON
+
+    def wait_drawn(self, text, act):
+        """Waits until the editor has drawn the text because of `act`, and reads keys again."""
+        before = len(self.raw)
+        act()
+        return self.wait(lambda: text.encode() in self.raw[before:] and self.edits(), f"{text!r} drawn again")
+
     def at_prompt(self, prompt=">"):
         """Is the cursor after an empty prompt, in the last line with text, and does the editor read keys?"""
-        is_ready = not self.has_editor or not termios.tcgetattr(self.master)[3] & termios.ICANON
-        return is_ready and self.text().split("\n")[-1] == prompt and self.screen.cursor.x == len(prompt) + 1
+        return self.edits() and self.text().split("\n")[-1] == prompt and self.screen.cursor.x == len(prompt) + 1
 
     def wait_prompt(self, prompt=">"):
         return self.wait(lambda: self.at_prompt(prompt), f"prompt {prompt!r}")
@@ -87,7 +96,7 @@ class Terminal:
     def type(self, text, prompt=">"):
         """Types a line, and waits for the next prompt."""
         before = len(self.raw)
-        self.send(text + "\r")
+        self.send((text if isinstance(text, bytes) else text.encode()) + b"\r")
         self.wait(lambda: b"\n" in self.raw[before:] and self.at_prompt(prompt), f"prompt after {text!r}")
         return self
 

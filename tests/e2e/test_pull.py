@@ -1,4 +1,5 @@
 """Models by name: from a hub on loopback into the cache that huggingface_hub also reads."""
+import contextlib
 import json
 import os
 import pathlib
@@ -43,7 +44,7 @@ class Place:
     def __init__(self, folder, hub):
         self.home = folder / "home"
         self.cache = self.home / "hub"
-        self.variables = {"HF_HOME": str(self.home), "HF_ENDPOINT": hub.url, "HF_HUB_DOWNLOAD_TIMEOUT": "2"}
+        self.variables = {"HF_HOME": str(self.home), "HF_ENDPOINT": hub.url, "HF_HUB_DOWNLOAD_TIMEOUT": "30"}
 
     def environment(self, **more):
         kept = {key: value for key, value in environment().items() if not key.startswith("HF_")}
@@ -58,7 +59,7 @@ class Place:
 
     def run(self, *arguments, **more):
         process = self.start(*arguments, **more)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
         assert process.returncode in (0, 1, 2), err
         return process.returncode, out, err
 
@@ -415,6 +416,15 @@ def test_a_listing_with_a_path_that_leads_out_is_refused(place, hub, name):
     assert "no path inside the model" in place.fails() and not hub.fetched()
 
 
+def read_to_end(leader):
+    """What a terminal shows, whose programs have ended. One read may return only a part."""
+    shown = b""
+    with contextlib.suppress(OSError):  # the end
+        while part := os.read(leader, 1 << 16):
+            shown += part
+    return shown.decode()
+
+
 def test_a_terminal_shows_a_bar_and_a_log_lines(place, hub):
     hub.faults = [hubs.cut(0.3), hubs.slow(1.2)]
     leader, follower = pty.openpty()
@@ -422,7 +432,7 @@ def test_a_terminal_shows_a_bar_and_a_log_lines(place, hub):
                                env=place.environment(TERM="xterm", HF_HUB_DOWNLOAD_TIMEOUT="5"))
     assert process.wait(60) == 0
     os.close(follower)
-    shown = os.read(leader, 1 << 16).decode()
+    shown = read_to_end(leader)
     os.close(leader)
     assert "fetching bank-Q4_K_M.gguf, 0 of 0 MB [" in shown and "=] 100 %" not in shown.splitlines()[-1]
     place.run("rm", NAME)

@@ -6,11 +6,11 @@ import pty
 import signal
 import subprocess
 import termios
-import time
 
 import httpx
 import pytest
 from conftest import BINARY, ROOT, environment, free_port
+from streams import until as until_true
 from test_supervisor import manager, until
 
 VECTORS = ROOT / "tests/vectors"
@@ -26,7 +26,7 @@ class Service:
         self.write(["one"], {"a": "alpha"}, "https://a.example")
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
-        self.log = open(folder / "log", "w+")
+        self.log = open(folder / "log", "a+")  # appends: the server shares the position, which text() moves
         self.process = subprocess.Popen(
             [BINARY, "serve", "--model", BASE, "--served-model-name", "base", "--port", str(port), "--max-model-len", "96",
              "--kv-cache-memory", "8MiB", "--max-loras", "3", "--drain-delay", "0", "--config", self.file,
@@ -60,7 +60,7 @@ def service(tmp_path):
         one.reload = reload
         yield one
         one.process.terminate()
-        assert one.process.wait(30) == 0
+        assert one.process.wait(60) == 0
         one.log.close()
 
 
@@ -72,17 +72,23 @@ def test_everything_changes_or_nothing(service):
     answer = service.ask("gamma", "eight")
     assert answer.status_code == 200 and answer.headers["Access-Control-Allow-Origin"] == "https://b.example"
     assert service.ask("beta", "one").status_code == 404
-    httpx.get(service.url + "/health/live")
-    assert "/health/live" in service.text()  # probes are logged at the level debug
+    httpx.get(service.url + "/health/live", timeout=60)
+    until_true(lambda: "/health/live" in service.text())  # probes are logged at the level debug, after their answer
     for more, why in [("max-num-seqs: 3\n", "--max-num-seqs has changed"), ("log-level: loud\n", "loud"),
                       ("lora: broken=/nowhere\n", "/nowhere")]:
         service.write(["one"], {"d": "delta"}, "https://c.example", more)
         if "lora" in more:
             service.file.write_text(more)
         service.reload()
-        assert "nothing is read again" in service.text() and why in service.text()
+        until_true(lambda: "nothing is read again" in service.text() and why in service.text())
         assert service.ask("delta").status_code == 401
         assert service.ask("gamma", "eight").status_code == 200 and service.ask("gamma", "one").status_code == 404
+
+
+def is_ready(port):
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.get(f"http://127.0.0.1:{port}/health/ready", timeout=60).status_code == 200
+    return False
 
 
 def test_with_a_controlling_terminal_it_ends():
@@ -98,12 +104,8 @@ def test_with_a_controlling_terminal_it_ends():
     server = subprocess.Popen([BINARY, "serve", "--model", BASE, "--port", str(port), "--kv-cache-memory", "8MiB",
                                "--max-model-len", "96"], env=environment(), stderr=subprocess.DEVNULL, pass_fds=[slave],
                               preexec_fn=take_terminal)
-    for _ in range(1000):
-        with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"http://127.0.0.1:{port}/health/ready").status_code == 200:
-                break
-        time.sleep(0.02)
+    until_true(lambda: is_ready(port))
     server.send_signal(signal.SIGHUP)
-    assert server.wait(30) == 0
+    assert server.wait(60) == 0
     os.close(master)
     os.close(slave)

@@ -1,5 +1,7 @@
 """A service manager: Unix sockets, passed sockets, its messages, and the end of an idle process."""
 import contextlib
+import http.client
+import json
 import os
 import pathlib
 import signal
@@ -69,7 +71,7 @@ def test_a_unix_socket(tmp_path):
         assert stat.S_ISSOCK(os.stat(path).st_mode)
         assert ask(path).status_code == 200
         server.send_signal(signal.SIGINT)
-        assert server.wait(30) == 0
+        assert server.wait(60) == 0
         assert not os.path.exists(path)
         log = server.stderr.read()
         assert f"ready on unix:{path}" in log and "--unix-socket" in log and "client=unix" in log
@@ -111,7 +113,7 @@ def test_forwarded_clients_of_a_unix_socket(tmp_path):
         until(read, "READY=1")
         assert ask(path, **{"X-Forwarded-For": "192.0.2.7, 10.1.2.3"}).status_code == 200
         server.send_signal(signal.SIGINT)
-        server.wait(30)
+        server.wait(60)
         assert "client=192.0.2.7" in server.stderr.read()
 
 
@@ -129,22 +131,37 @@ def test_messages_in_order(tmp_path):
             while (message := read()) == "WATCHDOG=1":
                 continue
             assert message.startswith("STOPPING=1") and "EXTEND_TIMEOUT_USEC=40000000" in message
-            assert server.wait(30) == 0
+            assert server.wait(60) == 0
 
 
 # ---- passed sockets ---------------------------------------------------------------------------------
 
 
+def asked(kind, address):
+    """A connection that has sent its request, also if no process accepts it yet."""
+    client = socket.socket(kind)
+    client.settimeout(120)
+    client.connect(address)
+    connection = http.client.HTTPConnection("x")
+    connection.sock = client
+    connection.request("POST", "/v1/completions", json.dumps(BODY))
+    return connection
+
+
+def text_of(connection):
+    with contextlib.closing(connection):
+        return json.loads(connection.getresponse().read())["choices"][0]["text"]
+
+
 def test_passed_sockets_outlive_the_process(tmp_path):
     path = str(tmp_path / "passed")
     with listening() as tcp, listening(path) as unix, manager(tmp_path) as (env, read):
-        url = f"http://127.0.0.1:{tcp.getsockname()[1]}"
         texts = []
         for _ in range(2):
+            # Both requests are sent before the server runs, and wait in the sockets.
+            waiting = [asked(socket.AF_INET, tcp.getsockname()), asked(socket.AF_UNIX, path)]
             with passed([*SERVE, "--exit-when-idle", "1"], [tcp, unix], env) as server:
-                # Both connect before the server runs, and wait in the sockets.
-                texts.append(httpx.post(url + "/v1/completions", json=BODY, timeout=60).json()["choices"][0]["text"])
-                texts.append(ask(path).json()["choices"][0]["text"])
+                texts += map(text_of, waiting)
                 assert server.wait(60) == 0
                 assert "no request for 1 s" in server.stderr.read()
         assert len(set(texts)) == 1
@@ -163,9 +180,10 @@ def test_systemd_starts_it_at_the_first_connection():
     port = free_port()
     command = ["systemd-socket-activate", "-l", f"127.0.0.1:{port}", *SERVE, "--exit-when-idle", "1"]
     with process(command, env=environment()) as server:
-        while True:
+        answer = None
+        while not answer:
+            assert server.poll() is None, server.stderr.read()
             with contextlib.suppress(httpx.ConnectError):
-                answer = httpx.post(f"http://127.0.0.1:{port}/v1/completions", json=BODY, timeout=60)
-                break
+                answer = httpx.post(f"http://127.0.0.1:{port}/v1/completions", json=BODY, timeout=120)
         assert answer.status_code == 200
         assert server.wait(60) == 0

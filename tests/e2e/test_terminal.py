@@ -6,7 +6,6 @@ import signal
 import stat
 import subprocess
 import termios
-import time
 
 import pytest
 
@@ -81,9 +80,7 @@ def test_wide_characters_are_edited_whole(chat, tmp_path):
 
 
 def test_bytes_that_are_no_text_do_no_harm(chat, tmp_path):
-    terminal = chat().wait_prompt()
-    terminal.send(b"a\xffb\xc3(c\r")
-    terminal.wait_prompt()
+    terminal = chat().wait_prompt().type(b"a\xffb\xc3(c")
     (line,) = said(terminal, tmp_path)
     assert line.startswith("a\ufffdb") and line.endswith("(c")
 
@@ -181,7 +178,7 @@ def test_a_large_paste_arrives_whole(chat, tmp_path):
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_program(chat, tmp_path):
-    terminal = chat("--max-tokens", "900").wait_prompt()
+    terminal = chat("--max-tokens", "7000", "--max-model-len", "8192", "--kv-cache-memory", "256MiB").wait_prompt()
     terminal.send("Write a long story about a river.\r")
     terminal.wait(lambda: len(terminal.text().partition("river.\n")[2]) > 60, "beginning of an answer")
     terminal.send("\x03")
@@ -243,8 +240,7 @@ def test_a_stop_and_its_end_draw_the_line_again(chat, tmp_path):
     terminal.wait_for("> a riv")
     terminal.send("\x1a")  # Ctrl-Z
     os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED)
-    terminal.signal(signal.SIGCONT)
-    time.sleep(0.2)
+    terminal.wait_drawn("> a riv", lambda: terminal.signal(signal.SIGCONT))
     terminal.send("er\r")
     terminal.wait_prompt()
     assert said(terminal, tmp_path) == ["a river"]
@@ -255,11 +251,10 @@ def test_the_window_may_change_its_size(chat, tmp_path):
     terminal = chat(columns=120).wait_prompt()
     terminal.send(words[:70])
     terminal.wait_for(words[:70])
-    terminal.size(50, 40)
-    time.sleep(0.2)
+    terminal.wait_drawn("> word0", lambda: terminal.size(50, 40))
     terminal.send(words[70:])
     terminal.wait(lambda: words in terminal.text().replace("\n", ""), "the line in its new width")
-    terminal.size(50, 120)
+    terminal.wait_drawn("> word0", lambda: terminal.size(50, 120))
     terminal.send("\r")
     terminal.wait_prompt()
     assert said(terminal, tmp_path) == [words]
@@ -408,7 +403,7 @@ def test_a_script_learns_that_a_nul_cannot_be_said():
 @pytest.mark.parametrize("closed", [0, 1, 2])
 def test_a_closed_standard_file_is_not_taken_by_another(closed):
     done = subprocess.run(["sh", "-c", f'exec "$@" {closed}>&-', "sh", BINARY, *CHAT, "--max-tokens", "3", "Water"],
-                          stdin=subprocess.DEVNULL, capture_output=True, timeout=60, env=environment())
+                          stdin=subprocess.DEVNULL, capture_output=True, timeout=120, env=environment())
     assert done.returncode == (1 if closed == 1 else 0)
     assert bool(done.stdout) == (closed != 1) and (b"could not be written" in done.stderr) == (closed == 1)
 
