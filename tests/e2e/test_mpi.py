@@ -19,6 +19,7 @@ import pytest
 
 from conftest import EMULATED, MODEL, NAME, ROOT, Server, environment, free_port
 from sse import events
+from streams import until
 
 BINARY = pathlib.Path(os.environ.get("PENSTOCK_MPI", ROOT / "build/penstock_mpi"))
 LONG_FORM = os.environ.get("MPI_SOAK") == "1"
@@ -70,7 +71,7 @@ class Ranks(Server):
     def end(self):
         """Ends rank 0, as an operator does; the others and mpirun follow."""
         os.kill(self.pids[0], signal.SIGTERM)
-        assert self.process.wait(20) == 0, self.log_tail()
+        assert self.process.wait(60) == 0, self.log_tail()
 
 
 @pytest.fixture(scope="module")
@@ -152,9 +153,14 @@ def all_at_once(server, asked, n_cancelled):
     return answers
 
 
+# One request whose sequences need more blocks together than a small cache has, however slowly the others arrive.
+CROWD = {"model": NAME, "prompt": "hello the", "n": 8, "max_tokens": 120, "temperature": 0.8, "seed": 1, "return_token_ids": True,
+         "ignore_eos": True}
+
+
 def check_same(ranks, n, model, flags, n_requests, mpirun=MPIRUN):
-    """Compares with as many ranks in one process, which get the requests one by one."""
-    asked = requests(n_requests, n)
+    """Compares with as many ranks in one process, which get the requests one by one. Returns the number of preemptions."""
+    asked = [*requests(n_requests, n), CROWD]
     far = ranks(n, *COMMON, *flags, model=model, mpirun=mpirun)
     got = all_at_once(far, asked, 6)
     far.wait_until_idle()
@@ -324,7 +330,7 @@ def read_all(server, body):
 
 def exit_code(server, rank):
     """The exit code of a rank that has ended, which its shell has written."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not (text := (server.codes / str(rank)).read_text() if (server.codes / str(rank)).exists() else ""):
         assert time.monotonic() < end, server.log_tail()
         time.sleep(0.05)
@@ -333,14 +339,13 @@ def exit_code(server, rank):
 
 def check_lost(server, reason):
     """Readiness says no or the port is closed, rank 0 ends with its code, and the log has one reason."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     with contextlib.suppress(httpx.TransportError):
         while (status := server.http.get("/health/ready").status_code) != 503:
             assert status == 200 and time.monotonic() < end
     assert exit_code(server, 0) == EXIT_DEVICE_FAILED
-    server.process.wait(30)  # mpirun, which passes the log on
-    server.log.seek(0)
-    assert re.search(f"ERROR Rank 1 of 2 is lost: {reason}", server.log.read().decode()), server.log_tail()
+    server.process.wait(60)  # mpirun, which passes the log on
+    assert re.search(f"ERROR Rank 1 of 2 is lost: {reason}", server.log_text()), server.log_tail()
 
 
 ROUNDS = int(os.environ.get("RANK_KILLS", "200")) // 4 if LONG_FORM else 1
@@ -395,7 +400,7 @@ def start_two(first, second, binary=BINARY):
     command = [*MPIRUN]
     for i, flags in enumerate((first, second)):
         command += [*([":"] if i else []), "-n", "1", binary, "serve", "--port", str(free_port()), *flags]
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=60, env=environment())
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=120, env=environment())
     lines = [line for line in done.stderr.splitlines() if line.strip("penstock: -")]  # mpirun's own lines may be mixed with a message
     return done.returncode, [line for line in lines if line.startswith("penstock") or " ERROR " in line]
 
@@ -444,7 +449,7 @@ def test_a_program_without_mpi_and_other_commands_are_refused(even_model):
     flags = [*TWO, "--model", even_model]
     code, messages = start_two(flags, flags, binary=ROOT / "build/penstock")
     assert code == 2 and all("was built without MPI" in line for line in messages), messages
-    done = subprocess.run([*MPIRUN, "-n", "2", BINARY, "run", "--model", even_model, "hello"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*MPIRUN, "-n", "2", BINARY, "run", "--model", even_model, "hello"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 2 and "only for `penstock serve`" in done.stderr, done
 
 
@@ -462,13 +467,15 @@ def test_idle_ranks_sleep(ranks, even_model):
     seconds = 10
     server = ranks(2, *COMMON, *SMALL, model=even_model)
     server.complete("hello the", max_tokens=20)
-    time.sleep(0.5)
-    before = {pid: computed(pid) for pid in server.pids.values()}
-    assert all(used > 0 for used in before.values()), before
-    time.sleep(seconds)
-    for rank, pid in server.pids.items():
-        used = computed(pid) - before[pid]
-        assert used <= seconds / 100, f"rank {rank} computed for {used:.3f} s"
+
+    def used():
+        """The seconds for which each rank computes in a span of time."""
+        before = {rank: computed(pid) for rank, pid in server.pids.items()}
+        assert all(before.values()), before
+        time.sleep(seconds)
+        return [computed(pid) - before[rank] for rank, pid in server.pids.items()]
+
+    until(lambda: max(used()) <= seconds / 100)  # on a busy machine the ranks may still be awake in the first span
     server.end()
 
 
@@ -485,7 +492,7 @@ def test_the_commands_of_the_page(even_model, tmp_path):
     with open(tmp_path / "log", "w+b") as log:
         shell = subprocess.Popen(["bash", "-c", run], cwd=ROOT, stdout=log, stderr=log, env=environment())
         try:
-            end = time.monotonic() + 60
+            end = time.monotonic() + 120
             while "ready on" not in (tmp_path / "log").read_text():
                 assert time.monotonic() < end and shell.poll() is None, (tmp_path / "log").read_text()
                 time.sleep(0.1)
@@ -494,4 +501,4 @@ def test_the_commands_of_the_page(even_model, tmp_path):
             assert "in the first of 2 ranks" in (tmp_path / "log").read_text()
         finally:
             shell.terminate()
-            shell.wait(30)
+            shell.wait(60)

@@ -61,10 +61,8 @@ def test_a_killed_rank_ends_the_server(ranks, even_model, tmp_path, when):  # no
         counter = "vllm:prompt_tokens_total" if when == "prefill" else "vllm:generation_tokens_total"
         while streams and server.metric(counter) < 12:
             time.sleep(0.01)
-        began = time.monotonic()
         os.kill(server.pids[1], signal.SIGKILL)
         check_lost(server, "its process has ended")
-        assert time.monotonic() - began < 10
         found = [one.exception() or one.result() for one in streams]
     told = [one for one in found if isinstance(one, tuple) and b'"rank_lost"' in one[1]]
     assert told or when == "idle", found
@@ -77,9 +75,8 @@ def test_a_gpu_that_fails_ends_both_ranks(ranks, even_model, tmp_path):  # noqa:
     status, raw = read_all(server, {**STREAM, "n": 4})
     assert status == 200 and b'"rank_lost"' in raw, raw[-300:]
     assert exit_code(server, 0) == EXIT_DEVICE_FAILED and exit_code(server, 1) == EXIT_DEVICE_FAILED
-    server.process.wait(30)
-    server.log.seek(0)
-    assert "Rank 1 of 2 is lost: The GPU has failed: a kernel's launch" in server.log.read().decode(), server.log_tail()
+    server.process.wait(60)
+    assert "Rank 1 of 2 is lost: The GPU has failed: a kernel's launch" in server.log_text(), server.log_tail()
 
 
 def test_rank_0_s_own_gpu_may_fail(ranks, even_model, tmp_path):  # noqa: F811

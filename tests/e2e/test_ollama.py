@@ -54,7 +54,7 @@ def test_errors_have_ollamas_form(client, server):
     with pytest.raises(ollama.ResponseError) as caught:
         client.generate(NAME, "a", options={"temperature": 9})
     assert caught.value.status_code == 400 and "options.temperature" in caught.value.error
-    answer = httpx.get(server.url + "/api/chat")
+    answer = server.http.get("/api/chat")
     assert answer.status_code == 405 and answer.json().keys() == {"error"}
 
 
@@ -67,17 +67,17 @@ def test_lines_without_a_client(server):
 
 
 def test_the_server_and_its_model_are_found(client, server):
-    assert httpx.get(server.url).text == "Ollama is running" and httpx.head(server.url).status_code == 200
-    assert [int(part) for part in httpx.get(server.url + "/api/version").json()["version"].split(".")] > [0, 6, 4]
+    assert server.http.get("/").text == "Ollama is running" and server.http.head("/").status_code == 200
+    assert [int(part) for part in server.http.get("/api/version").json()["version"].split(".")] > [0, 6, 4]
     [listed], [running] = client.list().models, client.ps().models
     assert listed.model == running.model == NAME and listed.size == running.size > 1e7
     assert listed.details.family == "llama" and listed.details.quantization_level == "Q4_1" and listed.details.format == "gguf"
-    assert running.context_length == httpx.get(server.url + "/v1/models").json()["data"][0]["max_model_len"]
+    assert running.context_length == server.http.get("/v1/models").json()["data"][0]["max_model_len"]
     assert running.size_vram == 0 and running.expires_at.year == 9999
     shown = client.show(NAME + ":latest")
     assert shown.modelinfo["llama.context_length"] == running.context_length and "completion" in shown.capabilities
     assert 'stop "<|im_end|>"' in shown.parameters.split("\n") and "<|im_start|>" in shown.template
-    assert httpx.post(server.url + "/api/show", json={"name": NAME}).json()["details"] == listed.details.model_dump()
+    assert server.post("/api/show", {"name": NAME}).json()["details"] == listed.details.model_dump()
 
 
 def test_a_model_is_loaded_by_an_empty_prompt(client):

@@ -2,7 +2,6 @@
 import asyncio
 import re
 
-import httpx
 import openai
 import pytest
 
@@ -205,7 +204,7 @@ def test_tools_without_calls(client):
         assert client.chat.completions.create(model=NAME, messages=[*MESSAGES, message], max_tokens=4).choices
 
 
-def test_unserved_fields_are_named(client):
+def test_unserved_fields_are_named(client, server):
     for fields in ({"web_search_options": {}}, {"modalities": ["text", "audio"]},
                    {"extra_body": {"prompt_logprob_token_ids": [1]}}, {"extra_body": {"lora": [{"id": 0}]}}):
         with pytest.raises(openai.BadRequestError) as caught:
@@ -219,7 +218,7 @@ def test_unserved_fields_are_named(client):
     for path, fields, ignored in (("/v1/chat/completions/render", {"messages": MESSAGES, **wishes}, "reasoning_effort, verbosity"),
                                   ("/v1/responses/input_tokens", {"input": "a", "reasoning": {"effort": "low"}}, "reasoning.effort"),
                                   ("/v1/messages/count_tokens", {"messages": MESSAGES, "thinking": {"type": "adaptive"}}, "thinking")):
-        answer = httpx.post(f"{client.base_url}".removesuffix("/v1/") + path, json={"model": NAME, **fields})
+        answer = server.post(path, {"model": NAME, **fields})
         assert (answer.status_code, answer.headers["x-penstock-ignored"]) == (200, ignored)
     assert chat(client, store=True, metadata={"a": "b"}, service_tier="auto", prompt_cache_key="k",
                 extra_body={"use_beam_search": False, "grammar": "", "cache_prompt": True}).choices

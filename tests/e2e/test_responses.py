@@ -94,7 +94,7 @@ def test_a_schema_is_kept(client):
 
 
 def test_counting_generates_nothing(client, server):
-    counted = httpx.post(server.url + "/v1/responses/input_tokens", json={"model": NAME, "input": INPUT}).json()
+    counted = server.post("/v1/responses/input_tokens", {"model": NAME, "input": INPUT}).json()
     assert counted == {"object": "response.input_tokens", "input_tokens": create(client, max_output_tokens=1).usage.input_tokens}
 
 
@@ -170,7 +170,7 @@ def repeater(tmp_path_factory):
 def test_codexs_turns_share_their_prefix(repeater):
     """Five turns of calls and outputs: each finds all of the conversation before it in the cache."""
     url = repeater.url + "/v1/responses"
-    assert events_of(httpx.post(url, json={**codex([]), "max_output_tokens": 1}))[-1]["type"] == "response.incomplete"
+    assert events_of(httpx.post(url, json={**codex([]), "max_output_tokens": 1}, timeout=120))[-1]["type"] == "response.incomplete"
     items = [{"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Be brief."}]},
              {"type": "message", "role": "user", "content": [{"type": "input_text", "text": CALL}]}]
     cached = []

@@ -27,7 +27,7 @@ def ask(server, body):
 
 
 def counter(server, name):
-    text = httpx.get(server.url + "/metrics").text
+    text = server.http.get("/metrics").text
     return float(re.search(rf"^vllm:{name}_total\{{[^}}]*\}} (\S+)$", text, re.M)[1])
 
 
@@ -120,5 +120,5 @@ def test_predicted_output(server, start):
 
 def test_bad_fields_and_flags(server, start):
     for value in (-1, 16, 1.5, "4"):
-        answer = httpx.post(server.url + "/v1/completions", json={"prompt": "a", "speculative_tokens": value})
+        answer = server.post("/v1/completions", {"prompt": "a", "speculative_tokens": value})
         assert answer.status_code == 400 and "speculative_tokens" in answer.json()["error"]["message"]
