@@ -16,7 +16,7 @@ from ways import QUICK, WAYS, Link, ask_all, send
 QUICK_THREADS, SLOW_THREADS, VALID_THREADS = 10, 6, 3
 RECENT = 2  # sends of a thread that are kept for the report
 BUSY = {429, 503}
-TRIES = 400
+TRIES = 2000  # of a valid request, while hostile ones fill the queue: more than a minute and a half
 
 
 def travelled(i, rng):
