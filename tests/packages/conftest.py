@@ -31,7 +31,7 @@ def serving(command, port, **options):
     with tempfile.TemporaryFile("w+") as log:
         server = subprocess.Popen([str(word) for word in command], stderr=log, text=True, **options)
         try:
-            end = time.monotonic() + 60
+            end = time.monotonic() + 120
             while not is_ready(port):
                 assert time.monotonic() < end and server.poll() is None, (server.kill(), log.seek(0), log.read())
                 time.sleep(0.1)
@@ -51,7 +51,7 @@ def is_ready(port):
 def stream(port):
     """The text of a streamed chat, and how many events it had."""
     text, events = "", 0
-    body = {"messages": [{"role": "user", "content": "Name a river."}], "max_tokens": 16, "stream": True}
+    body = {"messages": [{"role": "user", "content": "Name a river."}], "max_tokens": 16, "ignore_eos": True, "stream": True}
     with httpx.stream("POST", f"http://127.0.0.1:{port}/v1/chat/completions", json=body, timeout=60) as answer:
         assert answer.status_code == 200
         for line in answer.iter_lines():

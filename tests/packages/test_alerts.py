@@ -3,7 +3,6 @@ import re
 import subprocess
 import sys
 
-import httpx
 import yaml
 from conftest import ROOT, run
 
@@ -31,7 +30,7 @@ def test_each_alert_has_its_action_in_the_docs():
 def test_the_server_has_every_series_of_the_rules():
     server = Server("--max-model-len", "256", "--kv-cache-memory", "64MiB")
     try:
-        text = httpx.get(f"{server.wait_until_ready().url}/metrics").text
+        text = server.wait_until_ready().http.get("/metrics").text
     finally:
         server.stop()
     for name, labels in set(re.findall(r"\b(vllm:\w+|penstock_\w+|http_\w+|process_\w+)\{([^}]*)\}", RULES.read_text())):

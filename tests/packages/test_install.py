@@ -150,7 +150,7 @@ def ask_zsh(script, asked, folder):
         os.environ.update(ZDOTDIR=str(folder), TERM="xterm", HOME=str(folder), COLUMNS="300")
         os.chdir(folder)
         os.execvp("zsh", ["zsh", "-i"])
-    answers, sent, end = folder / "answers", False, time.monotonic() + 60
+    answers, sent, end = folder / "answers", False, time.monotonic() + 300
     shown = b""
     while time.monotonic() < end and not (answers.exists() and answers.read_text().endswith("DONE\n")):
         if select.select([terminal], [], [], 0.05)[0]:
