@@ -11,6 +11,7 @@ TESTS = pathlib.Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS / "e2e")]
 pytest_plugins = ["e2e.conftest"]
 
+PATIENCE_S = 120  # however busy the machine is
 PICTURES = TESTS.parent / "build/page"
 
 # Reports of the policy, which a page that loads something foreign would cause.
@@ -43,6 +44,7 @@ class Page:
 
     def __init__(self, browser, url, ready=True, **options):
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        self.context.set_default_timeout(PATIENCE_S * 1000)
         self.tab = self.context.new_page()
         self.url, self.errors, self.asked = url, [], []
         self.tab.add_init_script(WATCH)
@@ -57,7 +59,7 @@ class Page:
 
     def wait(self, condition):
         """Waits until an expression is true. The policy of the page forbids to evaluate it inside."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE_S
         while not self.tab.evaluate(condition):
             assert time.monotonic() < end, condition
             self.tab.wait_for_timeout(20)
@@ -66,9 +68,9 @@ class Page:
         self.tab.fill("#input", text)
         self.tab.press("#input", "Enter")
 
-    def send_long(self, tokens):
-        """Asks for an answer of exactly so many tokens."""
-        self.set("max_tokens", tokens)
+    def send_endless(self):
+        """Asks a server that has the arguments ENDLESS for an answer that outlasts the test."""
+        self.set("max_tokens", 7000)
         self.set("more", '{"ignore_eos": true}')
         self.send("Tell a very long story about a lighthouse.")
 

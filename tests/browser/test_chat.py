@@ -7,20 +7,29 @@ import subprocess
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from e2e.conftest import ROOT
+from e2e.conftest import ROOT, Server
 from streams import ENDLESS, endless, until
 
 
-def test_the_first_words_are_shown_before_the_last_are_computed(page, server):
-    page.send_long(700)
+@pytest.fixture(scope="module")
+def slow():
+    """A server for answers that outlast a test."""
+    one = Server("--kv-cache-memory", "256MiB", *ENDLESS)
+    yield one.wait_until_ready()
+    one.stop()
+
+
+def test_the_first_words_are_shown_before_the_last_are_computed(visit, slow):
+    page = visit(slow)
+    page.send_endless()
     page.wait("document.querySelector('.assistant > .content').innerText.length > 20")
-    assert server.metric("vllm:num_requests_running") == 1 and page.tab.is_enabled("#stop")
+    assert slow.metric("vllm:num_requests_running") == 1 and page.tab.is_enabled("#stop")
     early = page.texts()[-1]
     page.wait(f"document.querySelector('.assistant > .content').innerText.length > {len(early) + 20}")
     page.tab.keyboard.press("Escape")
     page.wait_for_answer()
     assert "You stopped this answer." in page.tab.inner_text(".assistant .problem")
-    server.wait_until_idle()
+    slow.wait_until_idle()
 
 
 def test_a_conversation_outlives_a_reload_and_stays_in_the_browser(page):
@@ -190,6 +199,7 @@ def test_tools_are_called_and_their_results_sent(page):
 
 def test_log_probabilities_are_shown_on_demand(page):
     page.set("max_tokens", 4)
+    page.set("more", '{"ignore_eos": true}')
     page.set("top_logprobs", 2)
     page.chat("Hi")
     page.tab.click(".logprobs summary")
@@ -224,9 +234,9 @@ def test_a_full_queue_and_a_drain_are_shown(visit, start):
 
 
 def test_a_server_that_dies_leaves_an_incomplete_answer_that_says_so(visit, start):
-    server = start()
+    server = start(*ENDLESS)
     page = visit(server)
-    page.send_long(900)
+    page.send_endless()
     page.wait("document.querySelector('.assistant > .content').innerText.length > 20")
     server.process.send_signal(signal.SIGKILL)
     server.process.wait()
@@ -243,6 +253,7 @@ def test_a_key_is_asked_for_and_stays_in_the_tab(visit, start):
     page.tab.press("dialog input", "Enter")
     page.tab.wait_for_selector("body[data-ready]")
     page.set("max_tokens", 3)
+    page.set("temperature", 0)  # random text may be empty
     assert page.chat("Hi")
     assert page.tab.evaluate("sessionStorage['penstock-key']") == "sesame"
     assert "sesame" not in page.tab.evaluate("JSON.stringify(localStorage)")
@@ -327,9 +338,9 @@ def test_answers_are_announced_by_sentence(page):
 
 
 @pytest.mark.parametrize("motion, animation", [("no-preference", "pulse"), ("reduce", "none")])
-def test_motion_is_reduced_on_request(visit, server, motion, animation):
-    page = visit(server, reduced_motion=motion)
-    page.send_long(700)
+def test_motion_is_reduced_on_request(visit, slow, motion, animation):
+    page = visit(slow, reduced_motion=motion)
+    page.send_endless()
     page.tab.wait_for_selector(".running .message:last-child .role")
     assert page.tab.evaluate("getComputedStyle(document.querySelector('.running .message:last-child .role'), '::after').animationName") == animation
     page.tab.keyboard.press("Escape")
@@ -337,10 +348,10 @@ def test_motion_is_reduced_on_request(visit, server, motion, animation):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing(visit, server, theme):
-    page = visit(server, color_scheme=theme)
+def test_axe_finds_nothing(visit, slow, theme):
+    page = visit(slow, color_scheme=theme)
     found = [Axe().run(page.tab)]
-    page.send_long(900)
+    page.send_endless()
     page.tab.wait_for_selector(".running .assistant")
     found.append(Axe().run(page.tab))
     page.tab.keyboard.press("Escape")

@@ -5,7 +5,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from e2e.conftest import Server
-from streams import ENDLESS, endless, load, until
+from streams import ENDLESS, endless, until
 
 WIDTHS = [(320, 640), (1280, 800), (2560, 1440), (3840, 2160)]
 
@@ -38,7 +38,7 @@ def table(page):
 @pytest.fixture(scope="module")
 def big():
     """A server that runs 64 sequences at once."""
-    one = Server("--max-num-seqs", "64", "--max-model-len", "4096", "--kv-cache-memory", "256MiB")
+    one = Server("--max-num-seqs", "64", "--kv-cache-memory", "256MiB", *ENDLESS)
     yield one.wait_until_ready()
     one.stop()
 
@@ -62,11 +62,13 @@ def test_the_view_shows_what_the_metrics_say(visit, start):
         page.tab.click("text=Continue")
     server.wait_until_idle()
     page.wait("document.querySelector('#live').innerText.includes('No sequence runs or waits.')")
-    assert cells(page)["used"] == 0
+    until(lambda: cells(page)["used"] == 0)
     blocks = {state: int(server.metrics()[f'penstock_kv_blocks{{state="{state}"}}']) for state in ("total", "used", "cached")}
-    shown, total = table(page), blocks["total"]
-    assert {name: row[0] for name, row in shown.items()} == {
-        "used": 0, "cached": blocks["cached"], "free": total - blocks["cached"], "all": total} and 0 < blocks["cached"] < total
+    total = blocks["total"]
+    right = {"used": 0, "cached": blocks["cached"], "free": total - blocks["cached"], "all": total}
+    assert 0 < blocks["cached"] < total
+    until(lambda: {name: row[0] for name, row in table(page).items()} == right)
+    shown = table(page)
     assert all(tokens == 16 * n and share == f"{100 * n / total:.1f} %" for n, tokens, share in shown.values())
     page.tab.press("#tab-live", "ArrowLeft")
     page.wait("!document.querySelector('#chat').hidden")  # the address changes first, and the view follows it
@@ -132,7 +134,7 @@ def test_a_server_that_restarts_is_watched_again(visit, start):
 def test_pictures_and_axe(visit, big, n, theme):
     big.wait_until_idle()
     page = visit(big, color_scheme=theme)
-    with load(big, n, tokens=4000):
+    with endless(big, n):
         open_live(page)
         page.wait(f"document.querySelectorAll('#live [aria-label=Sequences] tbody tr').length === {n}")
         page.tab.wait_for_timeout(3000)  # so that the pictures have curves
