@@ -3,6 +3,8 @@ import time
 
 import zmq
 
+from streams import until
+
 END = (2 ** 64 - 1).to_bytes(8, "big")
 
 
@@ -29,6 +31,15 @@ class Subscriber:
             self.next = number + 1
             self.batches.append((topic, number, payload))
             self.apply(self.decode(payload))
+
+    def receive_until(self, condition):
+        """Receives events until the condition is true, however late they come."""
+        until(lambda: self.receive(50) or condition())
+        return self
+
+    def receive_start(self):
+        """Receives the events that a new subscription causes: all blocks are cleared, and those of the server follow."""
+        return self.receive_until(lambda: self.cleared == 1)
 
     def apply(self, batch):
         assert abs(batch.ts - time.time()) < 120 and batch.data_parallel_rank == 0 and batch.events
@@ -71,7 +82,7 @@ def request_replay(endpoint, *frames):
         socket.connect(endpoint)
         socket.send_multipart(frames)
         answers = []
-        while socket.poll(5000):
+        while socket.poll(120000):
             empty, number, payload = socket.recv_multipart()
             assert empty == b""
             if number == END:

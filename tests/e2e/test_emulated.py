@@ -12,7 +12,9 @@ import httpx
 import pytest
 
 from conftest import EMULATED, NAME, Server
-from sse import events, stream, texts
+from sse import stream, texts
+from streams import until
+from test_lifecycle import PATIENCE_S, begin, check_whole
 
 COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
 FLOAT32 = ("--dtype", "float32", "--max-num-seqs", "8")
@@ -203,9 +205,9 @@ def test_the_same_bytes_after_giving_way(emulated, gpu):
 def test_the_same_bytes_after_swapping(emulated, gpu):
     """One of three running sequences is swapped to the host's memory and back."""
     server = emulated(*FLOAT32, "--max-model-len", "128", "--kv-cache-memory", "136KiB", "--swap-space", "1MiB")
-    asked = [{"model": NAME, "prompt": f"{word} " + "hello hello " * 16, "max_tokens": 34, "ignore_eos": True, "seed": 4,
-              "temperature": 0.8, "return_token_ids": True, "presence_penalty": 0.5} for word in ("in", "the", "ring")]
-    assert answers(server, asked, 3) == answers(gpu, asked, 3)
+    asked = [{"model": NAME, "prompt": [f"{word} " + "hello hello " * 16 for word in ("in", "the", "ring")], "max_tokens": 34,
+              "ignore_eos": True, "seed": 4, "temperature": 0.8, "return_token_ids": True, "presence_penalty": 0.5}]
+    assert answers(server, asked, 1) == answers(gpu, asked, 1)
     moved = [server.metrics()[f'penstock_swapped_blocks_total{{direction="{way}"}}'] for way in ("out", "in")]
     assert moved[0] >= moved[1] > 0
     server.wait_until_idle()
@@ -226,7 +228,7 @@ def test_clients_that_leave_give_their_blocks_back(gpu):
     body = {"model": NAME, "prompt": "hello the", "max_tokens": 400, "ignore_eos": True, "stream": True, "n": 2}
     done = gpu.metric("vllm:generation_tokens_total")
     for _ in range(3):
-        with httpx.stream("POST", gpu.url + COMPLETIONS, json=body, timeout=60) as response:
+        with httpx.stream("POST", gpu.url + COMPLETIONS, json=body, timeout=120) as response:
             next(response.iter_raw())
             assert gpu.metric("vllm:num_requests_running") > 0
     gpu.wait_until_idle()
@@ -255,30 +257,28 @@ def cpu_ticks(pid):
     return int(fields[11]) + int(fields[12])
 
 
-def test_idle_servers_cost_nothing(gpu):
-    gpu.wait_until_idle()
-    before = cpu_ticks(gpu.process.pid)
+def ticks_of_a_second(pid):
+    before = cpu_ticks(pid)
     time.sleep(1)
-    assert cpu_ticks(gpu.process.pid) - before <= os.sysconf("SC_CLK_TCK") // 50
+    return cpu_ticks(pid) - before
+
+
+def test_idle_servers_cost_nothing(gpu):
+    """Work after the last answer may take some time on a busy machine. Then the server rests."""
+    gpu.wait_until_idle()
+    until(lambda: ticks_of_a_second(gpu.process.pid) <= os.sysconf("SC_CLK_TCK") // 50)
 
 
 # ---- the end ----------------------------------------------------------------------------------------
 
 
 def test_sigterm_lets_streams_finish(tiny_model):
-    server = Server("--device", "cuda", *FLOAT32, binary=EMULATED, model=tiny_model).wait_until_ready()
+    server = Server("--device", "cuda", *FLOAT32, "--drain-timeout", "600", binary=EMULATED, model=tiny_model).wait_until_ready()
     body = {"model": NAME, "prompt": "hello the", "max_tokens": 60, "ignore_eos": True, "stream": True}
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        def read(_):
-            with httpx.stream("POST", server.url + COMPLETIONS, json=body, timeout=60) as response:
-                return response.read()
-        streams = [pool.submit(read, i) for i in range(4)]
-        while server.metric("vllm:generation_tokens_total") < 8:
-            time.sleep(0.02)
-        server.process.send_signal(signal.SIGTERM)
-        for one in streams:
-            assert events(one.result())[-1]["choices"][0]["finish_reason"] == "length"
-    assert server.process.wait(10) == 0
+    streams = begin(server, 4, body)
+    server.process.send_signal(signal.SIGTERM)
+    check_whole(streams)
+    assert server.process.wait(PATIENCE_S) == 0
     server.stop()
 
 
@@ -293,6 +293,6 @@ def test_signals_to_the_last_change_no_exit_code(tiny_model):
 
 def test_run_from_the_command_line(tiny_model):
     said = [subprocess.run([EMULATED, "run", "--model", tiny_model, "--device", device, "--dtype", "float32", "--max-tokens",
-                            "12", "--temperature", "0", "hello"], capture_output=True, timeout=60, check=True).stdout
+                            "12", "--temperature", "0", "hello"], capture_output=True, timeout=PATIENCE_S, check=True).stdout
             for device in ("cuda", "cpu")]
     assert said[0] == said[1] and said[0]

@@ -9,7 +9,6 @@ import zmq
 
 from conftest import BINARY, MODEL, NAME, environment, free_port
 from event_subscriber import Subscriber, request_replay, source
-from streams import until
 
 STORY = "The river flows past the old mill, and the miller's daughter counts the boats that pass. "
 KNOWN = 'penstock_kv_blocks{state="cached"}'  # of an idle server: all blocks that it knows
@@ -69,63 +68,69 @@ def prompt_of(server, text):
     return server.post("/tokenize", {"prompt": text}).json()["tokens"]
 
 
+def check_same_blocks(server, *subscribers):
+    """Waits until all subscribers know as many blocks as the idle server."""
+    server.wait_until_idle()
+    known = server.metrics()[KNOWN]
+    assert known > 0
+    for one in subscribers:
+        one.receive_until(lambda one=one: len(one.blocks) == known)
+
+
 def publishing(start, *flags):
     return start("--kv-events", "tcp://127.0.0.1:*", "--kv-events-replay", "tcp://127.0.0.1:*", *flags)
 
 
 def test_events_are_the_blocks_of_the_server_and_answers_are_unchanged(start, server, subscribe):
     own = publishing(start)
-    seen = subscribe(source(own)["endpoint"])
-    seen.receive(1000)
-    assert seen.cleared == 1 and not seen.blocks
+    seen = subscribe(source(own)["endpoint"]).receive_start()
+    assert not seen.blocks
     text = STORY * 5
     answer = own.complete(text, max_tokens=20, return_token_ids=True)["choices"][0]
     assert answer["text"] == server.complete(text, max_tokens=20)["choices"][0]["text"]
     own.complete(text[:-20] + "another end", max_tokens=1)
-    own.wait_until_idle()
-    seen.receive()
+    check_same_blocks(own, seen)
     prompt = prompt_of(own, text)
     longest = max(seen.prefixes(), key=len)
     assert longest == (prompt + answer["token_ids"])[:len(longest)] and len(longest) > len(prompt)
-    assert len(seen.blocks) == own.metrics()[KNOWN]
     assert any(parent is None for parent, _ in seen.blocks.values())
 
 
 def test_a_late_subscriber_gets_all_blocks_after_evictions(start, subscribe):
     own = publishing(start, "--max-model-len", "256", "--kv-cache-memory", "8MiB")
-    early = subscribe(source(own)["endpoint"])
-    early.receive(500)
+    early = subscribe(source(own)["endpoint"]).receive_start()
     for i in range(6):
         own.complete(f"{i} {STORY * 5}", max_tokens=2)
-    own.wait_until_idle()
-    early.receive()
-    late = subscribe(source(own)["endpoint"])
-    late.receive(1500)
-    early.receive()
-    assert late.cleared == 1 and early.cleared == 2
-    assert set(late.blocks) == set(early.blocks) and len(late.blocks) == own.metrics()[KNOWN]
+    check_same_blocks(own, early)
+    late = subscribe(source(own)["endpoint"]).receive_start()
+    early.receive_until(lambda: early.cleared == 2)
+    check_same_blocks(own, late, early)
+    assert late.cleared == 1 and early.cleared == 2 and set(late.blocks) == set(early.blocks)
     assert any(isinstance(decode(payload).events[0], BlockRemoved) for _, _, payload in early.batches)
 
 
 def test_private_prefixes_are_not_published(start, subscribe):
     own = publishing(start)
-    seen = subscribe(source(own)["endpoint"])
+    seen = subscribe(source(own)["endpoint"]).receive_start()
     own.complete(STORY * 5, max_tokens=2, cache_salt="mine")
-    seen.receive(1000)
-    assert not seen.blocks and own.metrics()[KNOWN] > 0
-    own.complete(STORY * 5, max_tokens=2)
-    seen.receive(500)
-    assert seen.blocks
+    own.wait_until_idle()
+    private = own.metrics()[KNOWN]
+    assert private > 0
+    own.complete(STORY * 7, max_tokens=2)
+    own.wait_until_idle()
+    public = own.metrics()[KNOWN] - private
+    seen.receive_until(lambda: len(seen.blocks) >= public)
+    seen.receive()
+    assert len(seen.blocks) == public > private
 
 
 def test_a_replay_has_the_published_batches(start, subscribe):
     own = publishing(start, "--kv-events-topic", "kv@here@smol")
-    seen = subscribe(source(own)["endpoint"], topic=b"kv@")
-    seen.receive(500)
+    seen = subscribe(source(own)["endpoint"], topic=b"kv@").receive_start()
     for i in range(4):
         own.complete(f"{i} {STORY * 3}", max_tokens=2)
         seen.receive(100)
-    seen.receive(500)
+    check_same_blocks(own, seen)
     assert {topic for topic, _, _ in seen.batches} == {b"kv@here@smol"} and source(own)["topic"] == "kv@here@smol"
     replay = source(own)["replay_endpoint"]
     sent = [(number, payload) for _, number, payload in seen.batches]
@@ -142,19 +147,16 @@ def test_the_blocks_of_a_killed_server_are_cleared_when_it_is_back(start, subscr
     first = start("--kv-events", endpoint)
     seen = subscribe(endpoint)
     first.complete(STORY * 3, max_tokens=2)
-    seen.receive(500)
-    assert seen.blocks
+    check_same_blocks(first, seen)
     first.process.send_signal(signal.SIGKILL)
     first.process.wait()
     second = start("--kv-events", endpoint)
-    until(lambda: seen.receive(100) or not seen.blocks)
+    seen.receive_until(lambda: not seen.blocks)
     second.complete("Another " + STORY * 2, max_tokens=2)
-    seen.receive(500)
-    assert len(seen.blocks) == second.metrics()[KNOWN] > 0
+    check_same_blocks(second, seen)
     second.process.terminate()
     second.process.wait()
-    seen.receive(500)
-    assert not seen.blocks, "a server that ends clears its blocks"
+    seen.receive_until(lambda: not seen.blocks)  # a server that ends clears its blocks
 
 
 def test_a_subscriber_that_stalls_does_not_hold_the_server(start):
@@ -185,7 +187,7 @@ def test_no_socket_and_no_thread_without_the_option(server):
 ])
 def test_endpoints_that_cannot_be_served_are_refused(flags, text):
     command = [BINARY, "serve", "--model", MODEL, "--port", str(free_port()), "--max-model-len", "256", *flags]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment())
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment())
     assert ended.returncode in (1, 2) and text in ended.stderr, ended.stderr
 
 
