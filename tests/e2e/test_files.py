@@ -12,21 +12,26 @@ from conftest import BINARY, MODEL, NAME, environment
 
 STARTS = 25
 EXIT_BAD_FILE = 1
+# What a message says, by the part that is missing: tensors before or during their use, or keys.
+CAUSES = ("cut short", "written to while it was read", "the file ends", "past the file's end")
 
 
 def check_sentence(log, path):
     """Fails unless there is one message about the file."""
     assert log.count(str(path)) == 1, log
-    assert "cut short" in log or "written to while it was read" in log, log
+    assert any(cause in log for cause in CAUSES), log
 
 
 @pytest.fixture(scope="module")
 def load_seconds(tmp_path_factory):
-    """The time of a start without generation."""
-    begun = time.monotonic()
-    subprocess.run([BINARY, "run", "--model", MODEL, "--max-tokens", "1", "x"], env=environment(), check=True,
-                   capture_output=True)
-    return time.monotonic() - begun
+    """The shortest time of three starts without generation. The first one may read the file from the disk."""
+    took = []
+    for _ in range(3):
+        begun = time.monotonic()
+        subprocess.run([BINARY, "run", "--model", MODEL, "--max-tokens", "1", "x"], env=environment(), check=True,
+                       capture_output=True)
+        took.append(time.monotonic() - begun)
+    return min(took)
 
 
 def cut_while_it_starts(path, after, size):
@@ -36,20 +41,20 @@ def cut_while_it_starts(path, after, size):
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     time.sleep(after)
     os.truncate(path, size)
-    _, log = process.communicate(timeout=60)
+    _, log = process.communicate(timeout=300)
     return process.returncode, log
 
 
 def end(server):
     server.process.terminate()
-    assert server.process.wait(20) == 0
+    assert server.process.wait(120) == 0
 
 
 def test_a_model_cut_at_any_moment_of_its_load_is_named(tmp_path, load_seconds):
     moments, codes = random.Random(31), []
     path = tmp_path / "model.gguf"
-    for _ in range(STARTS):
-        after = moments.random() * load_seconds
+    for i in range(STARTS):
+        after = moments.random() * load_seconds if i % 5 else 0  # the machine's speed may change meanwhile
         code, log = cut_while_it_starts(path, after, moments.randrange(os.path.getsize(MODEL)))
         codes.append(code)
         if code != 0:  # all was read before the truncation
@@ -69,7 +74,7 @@ def test_a_weight_cache_cut_while_it_serves_is_named(start, tmp_path):
     os.truncate(kept, 4096)
     with pytest.raises(httpx.TransportError):
         server.post("/v1/completions", {"model": NAME, "prompt": "Water flows", "max_tokens": 8})
-    assert server.process.wait(20) == EXIT_BAD_FILE
+    assert server.process.wait(120) == EXIT_BAD_FILE
     assert server.log_tail().count(" ERROR ") == 1 and f"{kept}: byte " in server.log_tail(), server.log_tail()
     assert start(*flags).continue_by(8, "Once upon a time") == right  # the file is written again
 
