@@ -8,6 +8,7 @@ import socket
 import time
 
 from conftest import NAME
+from streams import until
 
 LONG = {"model": NAME, "prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "stream": True,
         "temperature": 0}
@@ -17,7 +18,7 @@ def connect(server, receive_buffer=None):
     client = socket.socket()
     if receive_buffer:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    client.settimeout(30)
+    client.settimeout(120)
     client.connect(("127.0.0.1", server.port))
     return client
 
@@ -56,7 +57,8 @@ def check_alive(server):
 def send_garbage(server, text):
     with connect(server) as client:
         client.sendall(text)
-        client.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # the server may have closed the connection
+            client.shutdown(socket.SHUT_WR)
         answer = read_all(client)
         assert not answer or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 505")), (text, answer)
 
@@ -86,7 +88,7 @@ def test_slow_senders_are_timed_out(start):
             client.sendall(text)
             client.settimeout(0.3)
             answer = b""
-            while time.monotonic() - begun < 60:  # an occasional byte must not extend the time: it would never end
+            while time.monotonic() - begun < 120:  # an occasional byte must not extend the time: it would never end
                 try:
                     part = client.recv(4096)
                     answer += part
@@ -163,10 +165,7 @@ def test_large_bodies_leave_no_memory_behind(start):
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
         list(pool.map(lambda i: server.http.post("/v1/completions", content=bodies[i % 3],
                                                  headers={"content-type": "application/json"}), range(36)))
-    end = time.monotonic() + 20
-    while resident_bytes(server) - before > 64 << 20:  # without returning it, 150 to 200 MB stay
-        assert time.monotonic() < end, (resident_bytes(server) - before) >> 20
-        time.sleep(0.2)
+    until(lambda: resident_bytes(server) - before <= 64 << 20)  # without returning it, 150 to 200 MB stay
 
 
 def leave_in_mid_stream(server):
@@ -178,7 +177,7 @@ def leave_in_mid_stream(server):
 def test_clients_that_leave(server):
     with concurrent.futures.ThreadPoolExecutor(10) as pool:
         list(pool.map(lambda _: leave_in_mid_stream(server), range(200)))
-    server.wait_until_idle(seconds=30)
+    server.wait_until_idle()
     check_alive(server)
 
 
@@ -186,8 +185,8 @@ def test_clients_that_leave_before_the_answer(server):
     for _ in range(20):
         with connect(server) as client:
             client.sendall(request_bytes({**LONG, "stream": False}))
-    time.sleep(0.1)
-    server.wait_until_idle(seconds=30)
+    time.sleep(0.1)  # the server may not have read them yet; then there is less to free
+    server.wait_until_idle()
     check_alive(server)
 
 
@@ -199,7 +198,7 @@ def test_slow_readers_hold_nobody(server):
     assert server.complete("Hello", max_tokens=4)["usage"]["completion_tokens"] == 4
     for client in slow:
         client.close()
-    server.wait_until_idle(seconds=60)
+    server.wait_until_idle()
     check_alive(server)
 
 
@@ -238,7 +237,7 @@ def test_an_answer_that_would_be_too_large_is_refused(server):
     schema = {"type": "string", "description": "x" * 250000}
     answer = server.post("/v1/completions/render", {"model": NAME, "prompt": ["x"] * 200, "guided_json": schema})
     assert answer.status_code == 400 and "the limit is 33554432" in answer.json()["error"]["message"], answer.text
-    assert gauge(server, "penstock_answer_bytes") == 0
+    until(lambda: gauge(server, "penstock_answer_bytes") == 0)
 
 
 def test_answers_that_nobody_reads_have_a_bound(start):
@@ -251,6 +250,8 @@ def test_answers_that_nobody_reads_have_a_bound(start):
         for client in clients:
             client.sendall(body)
             answers.append(client.recv(1024))
+            if answers[-1].startswith(b"HTTP/1.1 503"):
+                answers[-1] += read_until(client, b"}}") if b"}}" not in answers[-1] else b""
         taken = [answer for answer in answers if answer.startswith(b"HTTP/1.1 200")]
         refused = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503")]
         assert taken and refused and len(taken) + len(refused) == 20
@@ -259,8 +260,5 @@ def test_answers_that_nobody_reads_have_a_bound(start):
         assert gauge(server, "process_resident_memory_bytes") - before < 400 << 20
         assert server.complete(max_tokens=4)["choices"][0]["text"]
         assert server.post("/tokenize", {"prompt": "Water"}).status_code == 200
-    end = time.monotonic() + 30
-    while gauge(server, "penstock_answer_bytes") > 0 and time.monotonic() < end:
-        time.sleep(0.05)
-    assert gauge(server, "penstock_answer_bytes") == 0
+    until(lambda: gauge(server, "penstock_answer_bytes") == 0)
     assert server.post("/detokenize", {"tokens": [longest_token(server)] * 250000}).status_code == 200

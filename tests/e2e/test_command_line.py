@@ -24,13 +24,14 @@ def test_serve_ends_its_start_with_a_line_to_copy(host, url):
     port = free_port()
     terminal = Terminal("serve", "--model", MODEL, "--host", host, "--port", str(port), rows=60, columns=250)
     try:
-        terminal.wait_for("curl ").read(0.5)
+        terminal.wait_for('"max_tokens": 32}\'')  # the end of the line to copy
         text = terminal.text()
         assert text.index("loading ") < text.index("ready on ")
         command = example_of(text)
         assert f"curl {url}{port}/v1/chat/completions" in command
-        done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60)
-        assert json.loads(done.stdout)["choices"][0]["message"]["content"]
+        done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=120)
+        answer = json.loads(done.stdout)  # of random text, which may be empty
+        assert answer["choices"][0]["message"]["role"] == "assistant" and answer["usage"]["completion_tokens"] > 0
         terminal.send("\x03")
         assert terminal.end() == 0
     finally:
@@ -42,17 +43,15 @@ def test_the_line_to_copy_works_with_a_key(start, tmp_path):
     keys.write_text("# a comment\n\nfirst\nsecond\n")
     for flags, env in [(["--api-key-file", str(keys)], {}), (["--api-key", "k1"], {"PENSTOCK_API_KEY": "k1"})]:
         server = start(*flags)
-        server.log.seek(0)
-        command = example_of(server.log.read().decode())
+        command = example_of(server.log_text())
         assert "k1" not in command and "first" not in command
-        done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60, env={**os.environ, **env})
+        done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=120, env={**os.environ, **env})
         assert "choices" in json.loads(done.stdout)
 
 
 def test_a_log_has_no_codes_and_every_line_its_time(start):
     server = start()
-    server.log.seek(0)
-    lines = server.log.read().decode().splitlines()
+    lines = server.log_text().splitlines()
     assert all(line[:4].isdigit() and line[10] == "T" for line in lines) and "\033" not in "".join(lines)
     assert " INFO  loading " in lines[0] and any(" INFO  try it: curl " in line for line in lines)
 
@@ -78,10 +77,10 @@ def test_progress_is_one_line_on_a_terminal(tmp_path):
 
 
 def test_progress_is_a_few_lines_in_a_log(tmp_path):
+    began, lines = time.monotonic(), []
     process = subprocess.Popen([BINARY, *dummy(tmp_path), "--port", str(free_port())], stderr=subprocess.PIPE, text=True,
                                env=environment())
     try:
-        began, lines = time.monotonic(), []
         for line in process.stderr:
             lines.append(line)
             if "ready on" in line:
@@ -90,7 +89,7 @@ def test_progress_is_a_few_lines_in_a_log(tmp_path):
         assert 1 <= len(shown) <= 1 + (time.monotonic() - began) / 5 and "\r" not in "".join(lines)
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(120)
         process.stderr.close()
 
 
@@ -98,7 +97,7 @@ def test_progress_is_a_few_lines_in_a_log(tmp_path):
 
 
 def run(*arguments, cwd=None):
-    done = subprocess.run([BINARY, *arguments], capture_output=True, text=True, timeout=60, env=environment(), cwd=cwd,
+    done = subprocess.run([BINARY, *arguments], capture_output=True, text=True, timeout=120, env=environment(), cwd=cwd,
                           stdin=subprocess.DEVNULL)
     return done.returncode, done.stdout, done.stderr
 
@@ -130,7 +129,7 @@ def folder(tmp_path):
 ])
 def test_a_model_that_is_none(folder, model, sentences, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for command in (["serve"], ["run", "hello"], ["inspect"], ["tokenize", "hello"]):
+    for command in (["serve", "--port", "0"], ["run", "hello"], ["inspect"], ["tokenize", "hello"]):
         code, out, err = run(*command, "--model", model, cwd=folder)
         assert code == 1 and not out and "penstock: " in err
         for sentence in sentences:
@@ -205,5 +204,5 @@ def test_errors_are_red_on_a_terminal_only():
 @pytest.mark.parametrize("script", ["format.py", "mutate.py"])
 def test_scripts_have_help(script):
     done = subprocess.run([sys.executable, pathlib.Path(__file__).parents[1] / script, "--help"], capture_output=True, text=True,
-                          timeout=60)
+                          timeout=120)
     assert done.returncode == 0 and done.stdout.startswith(f"usage: {script}")

@@ -11,7 +11,7 @@ SMALL = ("--max-num-seqs", "4", "--threads", "1")
 
 
 def penstock(*words, cwd=ROOT):
-    done = subprocess.run([BINARY, *map(str, words)], env=environment(), capture_output=True, text=True, timeout=120, cwd=cwd,
+    done = subprocess.run([BINARY, *map(str, words)], env=environment(), capture_output=True, text=True, timeout=600, cwd=cwd,
                           errors="replace")
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -7,7 +7,7 @@ from conftest import BINARY, MODEL, environment, free_port
 
 
 def penstock(*words, **env):
-    return subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=60, env={**environment(), **env}, check=False)
+    return subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=120, env={**environment(), **env}, check=False)
 
 
 def test_health_asks_the_server_of_its_options(start, tmp_path):
@@ -36,10 +36,12 @@ def test_health_fails_without_a_server_and_while_one_drains(start):
     port = free_port()
     done = penstock("health", "--port", str(port))
     assert done.returncode == 1 and done.stderr == f"penstock: no server answers on 127.0.0.1 port {port}: Connection refused\n"
-    server = start("--drain-delay", "5", "--admin-key", "admin")
+    server = start("--drain-delay", "300", "--admin-key", "admin")
     assert server.http.post("/drain", headers={"authorization": "Bearer admin"}).status_code == 200
     done = penstock("health", "--port", str(server.port))
     assert done.returncode == 1 and done.stderr.startswith("penstock: the server is not ready: ") and "shutting down" in done.stderr
+    server.process.kill()  # a signal would not end the delay
+    server.process.wait()
 
 
 def test_check_ends_without_serving():

@@ -58,7 +58,7 @@ def test_files_come_first_and_are_cut_to_fit(filler):
 def test_every_path_gives_one_text(filler):
     whole = filler.post("/v1/completions", {"prompt": BEFORE, "suffix": AFTER, **GREEDY}).json()["choices"][0]["text"]
     body = {"input_prefix": BEFORE, "input_suffix": AFTER, "temperature": 0, "n_predict": 8,
-            "samplers": ["top_k", "infill"], "t_max_predict_ms": 500, "n_indent": 4, "response_fields": ["content"]}
+            "samplers": ["top_k", "infill"], "t_max_predict_ms": 500000, "n_indent": 4, "response_fields": ["content"]}
     assert filler.post("/infill", body).json()["content"] == whole and len(whole) > 4
     with httpx.stream("POST", filler.url + "/infill", json={**body, "stream": True}, timeout=120) as answer:
         assert sum(line.startswith("data: ") for line in answer.iter_lines()) > 4
