@@ -51,11 +51,13 @@ enum status grammar_compile(enum grammar_kind kind, const char *text, size_t n,
 
 enum { MAX_NODES = 16000 }; /* of the graph; the automaton's states are sets of its nodes */
 
-/* Checks that a match exists and that no match is empty. */
+/* Checks that a match exists and that no match is empty. A pattern that matches later in a text
+ * also matches at its beginning. */
 static void check(struct builder *b, const struct dfa *dfa, const bool *live) {
-    if (dfa->accepts[dfa->start] || dfa->accepts[dfa->first])
+    assert(live[dfa->first] || !live[dfa->start]);
+    if (dfa->accepts[dfa->first])
         builder_fail(b, "The regular expression matches the empty text, which is everywhere.");
-    else if (!live[dfa->start] && !live[dfa->first])
+    else if (!live[dfa->first])
         builder_fail(b, "The regular expression matches no text.");
 }
 

@@ -38,9 +38,9 @@ enum status grammar_compile(enum grammar_kind kind, const char *text, size_t n,
                             struct err *err);
 
 /* Compiles a regular expression in RE2's syntax; ^ is the beginning of the text. The caller
- * releases the result. Fails like grammar_compile, and also if the expression matches the empty
- * text, matches no text, or depends on the end of the text. limits->max_states limits the states of
- * its automaton. */
+ * releases the result, which is NULL after a failure. Fails like grammar_compile, and also if the
+ * expression matches the empty text, matches no text, or depends on the end of the text.
+ * limits->max_states limits the states of its automaton. */
 enum status search_compile(const char *text, size_t n, const struct grammar_limits *limits,
                            struct search **out, struct err *err);
 

@@ -275,6 +275,22 @@ START_TEST(unservable_patterns_are_refused) {
 }
 END_TEST
 
+START_TEST(a_refused_pattern_leaves_no_search) {
+    static const struct {
+        const char *regex;
+        size_t max_text;
+    } refused[] = {{"a*", 0}, {"(a", 0}, {"abc", 2}};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const struct grammar_limits limits = {.max_text = refused[i].max_text};
+        struct search *search = (struct search *)&search; /* not NULL before */
+        size_t n = strlen(refused[i].regex);
+        ck_assert_int_eq(search_compile(refused[i].regex, n, &limits, &search, NULL),
+                         STATUS_INVALID_REQUEST);
+        ck_assert_ptr_null(search);
+    }
+}
+END_TEST
+
 /* Adds a text 4 bytes at a time to a matcher of one regular expression that does not match it.
  * Returns the number of held bytes. Fails if more than `most` matches are open at any time. */
 static size_t held_of(const char *regex, const char *text, size_t length, int most) {
@@ -323,6 +339,7 @@ int main(void) {
     tcase_set_timeout(core, 60);
     tcase_add_test(core, cases);
     tcase_add_test(core, unservable_patterns_are_refused);
+    tcase_add_test(core, a_refused_pattern_leaves_no_search);
     tcase_add_test(core, splits_do_not_matter);
     tcase_add_test(core, the_cost_of_a_byte_is_bounded);
     tcase_add_test(core, text_that_cannot_match_is_not_held);
