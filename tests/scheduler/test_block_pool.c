@@ -161,6 +161,16 @@ START_TEST(each_observer_hears_of_known_and_evicted_blocks_once) {
 }
 END_TEST
 
+START_TEST(as_many_observers_as_the_limit_hear_of_each_block) {
+    struct notes notes[MAX_BLOCK_OBSERVERS] = {0};
+    for (int i = 0; i < MAX_BLOCK_OBSERVERS; i++)
+        block_pool_observe(&pool, &(struct block_observer){note_known, note_evict, &notes[i]});
+    block_pool_release(&pool, know(block_pool_acquire(&pool), 1, -1));
+    block_pool_forget(&pool);
+    for (int i = 0; i < MAX_BLOCK_OBSERVERS; i++) check_notes(&notes[i], 2, (const int[]){1, -1});
+}
+END_TEST
+
 START_TEST(observers_hear_of_restored_blocks_and_of_window_blocks) {
     static const int32_t tokens[B] = {7, 7, 7, 7};
     const struct block_key key = {.hash = {1, 2}, .salt = salt, .tokens = tokens};
@@ -197,6 +207,7 @@ int main(void) {
     tcase_add_test(core, a_cached_block_can_take_the_place_too);
     tcase_add_test(core, a_chain_is_forgotten_from_its_end);
     tcase_add_test(core, each_observer_hears_of_known_and_evicted_blocks_once);
+    tcase_add_test(core, as_many_observers_as_the_limit_hear_of_each_block);
     tcase_add_test(core, observers_hear_of_restored_blocks_and_of_window_blocks);
     tcase_add_test(core, slots_round_up_to_blocks);
     suite_add_tcase(suite, core);

@@ -163,6 +163,16 @@ START_TEST(without_memory_the_host_blocks_shrink) {
 }
 END_TEST
 
+START_TEST(one_host_block_is_enough) {
+    end();
+    begin_with(1, 1, true);
+    compute(0, 1, 0);
+    compute(5, N_BLOCKS, 99);
+    ck_assert_int_eq(host_cache_blocks(&swap.cache), 1);
+    ck_assert_int_eq(match(0, 1, 0), 1);
+}
+END_TEST
+
 START_TEST(it_is_off_without_caching_or_host_blocks) {
     for (int i = 0; i < 2; i++) {
         end();
@@ -183,6 +193,7 @@ int main(void) {
     tcase_add_test(core, a_block_cached_twice_is_copied_once);
     tcase_add_test(core, swapped_sequences_precede_the_cache);
     tcase_add_test(core, without_memory_the_host_blocks_shrink);
+    tcase_add_test(core, one_host_block_is_enough);
     tcase_add_test(core, it_is_off_without_caching_or_host_blocks);
     suite_add_tcase(suite, core);
     return suite_main(suite);

@@ -260,6 +260,38 @@ START_TEST(a_search_waits_for_the_blocks_of_all_beams) {
 }
 END_TEST
 
+/* A new search has one beam. Beams that it may get later need no blocks yet. */
+START_TEST(a_new_search_waits_for_the_blocks_of_its_first_beam) {
+    for (int n_blocks = 1; n_blocks <= 2; n_blocks++) {
+        begin(n_blocks, 8, 32, 8, false);
+        struct sequence *beam = make_search(5, 0, 1, -1, 2);
+        beam->state = SEQUENCE_WAITING;
+        sequence_enqueue(&waiting, beam);
+        plan_make(&plan, &view);
+        ck_assert_int_eq(rows_of(beam), n_blocks == 2 ? 5 : -1);
+        end();
+    }
+}
+END_TEST
+
+/* One beam runs, and the step lacks a row for the other, whose blocks of both kinds stay promised.
+ * Each beam will have three blocks; the running one holds two. */
+START_TEST(blocks_stay_promised_to_a_beam_that_is_not_admitted) {
+    struct sequence *beam[2];
+    begin(16, 8, 1, 8, false);
+    window_pool_init(&pool.windows, 16, 9, 16, B);
+    make_two_beams(beam);
+    run_more(beam[0], 5);
+    beam[1]->state = SEQUENCE_WAITING;
+    sequence_enqueue(&waiting, beam[1]);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(beam[1]), -1);
+    for (int kind = 0; kind < N_BLOCK_KINDS; kind++)
+        ck_assert_int_eq(plan.ledger[kind].promised, 1 + 3);
+    end();
+}
+END_TEST
+
 /* A step with room for one row gives none to a search of two beams. */
 START_TEST(beams_of_a_search_get_rows_together) {
     struct sequence *beam[2];
@@ -424,6 +456,8 @@ int main(void) {
     tcase_add_test(core, equal_prompts_wait_for_the_first);
     tcase_add_test(core, a_search_is_preempted_whole);
     tcase_add_test(core, a_search_waits_for_the_blocks_of_all_beams);
+    tcase_add_test(core, a_new_search_waits_for_the_blocks_of_its_first_beam);
+    tcase_add_test(core, blocks_stay_promised_to_a_beam_that_is_not_admitted);
     tcase_add_test(core, beams_of_a_search_get_rows_together);
     tcase_add_test(core, a_plan_moves_nothing_and_repeats);
     tcase_add_test(core, the_share_with_the_least_service_is_next);

@@ -394,6 +394,19 @@ START_TEST(reading_that_is_slower_than_computing_is_a_miss) {
 }
 END_TEST
 
+/* The first read gives the time of a byte. Each later one counts a quarter. */
+START_TEST(the_time_of_a_byte_is_an_average_of_the_reads) {
+    struct prefix_store_stats stats;
+    open_store(1, 1 << 20);
+    store_count_read(store, 100, 1000);
+    ck_assert_double_eq(store->ns_per_byte, 10);
+    store_count_read(store, 200, 6000);
+    ck_assert_double_eq(store->ns_per_byte, 0.75 * 10 + 0.25 * 30);
+    prefix_store_stats(store, &stats);
+    ck_assert_uint_eq(stats.bytes_read, 300);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("scheduler_prefix_store");
     TCase *core = tcase_create("core");
@@ -413,6 +426,7 @@ int main(void) {
     tcase_add_test(core, a_full_disk_is_an_error_for_direct_io_too);
     tcase_add_test(core, folders_and_sizes_that_cannot_be_used_are_refused);
     tcase_add_test(core, reading_that_is_slower_than_computing_is_a_miss);
+    tcase_add_test(core, the_time_of_a_byte_is_an_average_of_the_reads);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

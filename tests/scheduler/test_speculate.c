@@ -262,6 +262,9 @@ START_TEST(a_chance_follows_the_accepted_drafts) {
     drafts_learn(&sequence.drafts, 1);
     ck_assert(sequence.drafts.chance[2] > at2 && sequence.drafts.chance[3] < at3);
     ck_assert(sequence.drafts.chance[4] == at4); /* not tried */
+    sequence.drafts.n = 2;
+    drafts_learn(&sequence.drafts, 2); /* all accepted: the next one was not tried */
+    ck_assert(sequence.drafts.chance[4] == at4);
     for (int i = 0; i < 100; i++) drafts_learn(&sequence.drafts, 0);
     ck_assert(sequence.drafts.chance[2] < 0.01f);
     for (int i = 0; i < 2000; i++) drafts_forget(&sequence.drafts);

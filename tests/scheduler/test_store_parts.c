@@ -200,6 +200,29 @@ START_TEST(parts_that_the_pool_has_are_not_read) {
 }
 END_TEST
 
+static void expect_counts(uint64_t n_hits, uint64_t n_misses) {
+    struct prefix_store_stats stats;
+    prefix_store_stats(store, &stats);
+    ck_assert_uint_eq(stats.n_hits, n_hits);
+    ck_assert_uint_eq(stats.n_misses, n_misses);
+}
+
+START_TEST(only_blocks_that_the_pool_lacks_are_hits_or_misses) {
+    offer_blocks(0, 9);
+    offer(PART_STATE, 7);
+    offer(PART_STATE, N - 1);
+    reopen();
+    know(PART_BLOCK, 0, 5);
+    know(PART_WINDOW, 0, 5);
+    expect(8, bits(5, 8), bits(6, 8), 1 << 7);
+    expect_counts(3, N - 8);
+    know(PART_BLOCK, 5, N);
+    know(PART_WINDOW, 5, N);
+    expect(N, 0, 0, 1 << (N - 1)); /* only the state is read */
+    expect_counts(3, N - 8);
+}
+END_TEST
+
 START_TEST(nothing_is_read_that_does_not_lead_beyond_the_pool) {
     offer_blocks(0, N);
     offer(PART_STATE, 3);
@@ -360,6 +383,7 @@ int main(void) {
     tcase_add_test(core, a_prefix_ends_where_all_windows_are_stored);
     tcase_add_test(core, a_prefix_ends_at_the_first_block_that_is_not_stored);
     tcase_add_test(core, parts_that_the_pool_has_are_not_read);
+    tcase_add_test(core, only_blocks_that_the_pool_lacks_are_hits_or_misses);
     tcase_add_test(core, nothing_is_read_that_does_not_lead_beyond_the_pool);
     tcase_add_test(core, blocks_without_bytes_have_records);
     tcase_add_test(core, no_flipped_byte_gives_other_bytes);
