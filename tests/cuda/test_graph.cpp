@@ -8,8 +8,9 @@
 
 #include "tests/cuda/support.h"
 
-/* Only the emulation has this counter. */
+/* Only the emulation has these counters. */
 extern "C" __attribute__((weak)) unsigned long cuda_emu_graphs(void);
+extern "C" __attribute__((weak)) unsigned long cuda_emu_bytes_to_device(void);
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
@@ -214,6 +215,27 @@ START_TEST(two_steps_may_wait_for_the_stream) {
 }
 END_TEST
 
+/* A step copies each block table once, with a line as long as its sequence: 15 lines of one block
+ * and one of 375, not 16 lines of 375. */
+START_TEST(a_long_sequence_does_not_lengthen_other_lines) {
+    if (!cuda_emu_bytes_to_device) return;
+    world w;
+    uint64_t state = 6;
+    for (const int rows : {0, (int)MAX_SEQS})
+        for (const int longest : {0, 7, MAX_SEQS - 1}) {
+            decode_step d;
+            draw(&d, MAX_SEQS, B - 1, CONTEXT / B, &state);
+            d.position[(size_t)longest] = CONTEXT - 1;
+            const unsigned long before = cuda_emu_bytes_to_device();
+            w.upload(d, rows);
+            const unsigned long bytes = cuda_emu_bytes_to_device() - before;
+            const size_t others = (size_t)(w.memory.at.table - w.memory.device) * sizeof(int32_t);
+            const size_t lines = (MAX_SEQS - 1 + CONTEXT / B) * sizeof(int32_t);
+            ck_assert_uint_eq(bytes, others + lines);
+        }
+}
+END_TEST
+
 /* ---- which graphs exist --------------------------------------------------------------------- */
 
 START_TEST(buckets) {
@@ -276,13 +298,18 @@ struct counted {
     }
 };
 
+static void run_key(struct graphs *graphs, counted *c, const struct graph_key *key, int calls,
+                    const char *what) {
+    const int before = c->calls, done = c->done();
+    graphs_run(graphs, key, test_stream(), counted::queue, c);
+    ck_assert_msg(c->calls - before == calls, "%s: %d rows, %d items: called %d times", what,
+                  key->rows, key->items[0], c->calls - before);
+    ck_assert_int_eq(c->done(), done + 1);
+}
+
 static void run(struct graphs *graphs, counted *c, int rows, int items, int calls) {
     const struct graph_key key = {rows, {items}, nullptr, nullptr};
-    const int before = c->calls, done = c->done();
-    graphs_run(graphs, &key, test_stream(), counted::queue, c);
-    ck_assert_msg(c->calls - before == calls, "%d rows, %d items: called %d times", rows, items,
-                  c->calls - before);
-    ck_assert_int_eq(c->done(), done + 1);
+    run_key(graphs, c, &key, calls, "a key");
 }
 
 START_TEST(a_graph_is_recorded_the_second_time) {
@@ -297,6 +324,35 @@ START_TEST(a_graph_is_recorded_the_second_time) {
     run(&graphs, &c, 4, 4, 0);
     graphs_clear(&graphs);
     run(&graphs, &c, 4, 4, 1);
+    graphs_close(&graphs);
+}
+END_TEST
+
+/* Keys that differ only in a later window, or in any other part, have their own graphs. */
+START_TEST(every_part_of_a_key_counts) {
+    static int32_t sampled;
+    static char cache, program; /* only their addresses are compared */
+    const struct graph_key base = {4, {4, 4, 4, 4}, nullptr, nullptr};
+    struct graph_key other[MAX_WINDOWS + 5];
+    const int n = MAX_WINDOWS + 5;
+    for (struct graph_key &key : other) key = base;
+    for (int window = 0; window < MAX_WINDOWS; window++) other[window].items[window] = 8;
+    other[MAX_WINDOWS].rows = 8;
+    other[MAX_WINDOWS + 1].sampled = &sampled;
+    other[MAX_WINDOWS + 2].cache = (const struct kv_cache *)&cache;
+    other[MAX_WINDOWS + 3].adapts = true;
+    other[MAX_WINDOWS + 4].program = (const struct program *)&program;
+    struct graphs graphs;
+    counted c;
+    graphs_open(&graphs, 8, n + 1);
+    for (const int calls : {1, 1, 0}) run_key(&graphs, &c, &base, calls, "the first key");
+    for (int i = 0; i < n; i++) {
+        char what[32];
+        snprintf(what, sizeof what, "another key, %d", i);
+        for (const int calls : {1, 1, 0}) run_key(&graphs, &c, &other[i], calls, what);
+        run_key(&graphs, &c, &base, 0, "the first key again");
+    }
+    ck_assert_int_eq(graphs.n, n + 1);
     graphs_close(&graphs);
 }
 END_TEST
@@ -373,11 +429,13 @@ static void begin_counted(struct backend *b, const struct step *step, struct kv_
 struct backend_world {
     struct backend *b;
     struct kv_cache *cache;
-    backend_world() {
+    /* The layers have `windows`, or all attend to everything. */
+    explicit backend_world(std::initializer_list<int> windows = {}) {
         struct backend_config config = {1, nullptr, MAX_SEQS, 16, DTYPE_BF16};
         config.max_seqs = config.graph_rows = MAX_SEQS;
         config.max_context = CONTEXT;
         config.heads = H;
+        for (const int window : windows) config.windows[config.n_windows++] = {window, 0};
         const struct kv_config kv = {1, G, D, 6000, B, DTYPE_BF16};
         struct err err;
         ck_assert_msg(backend_cuda_open(&b, &config, &err) == STATUS_OK, "%s", err.message);
@@ -413,6 +471,16 @@ START_TEST(a_longer_context_is_another_graph) {
 }
 END_TEST
 
+/* The plan of a short window has the same size at each context; the second one grows. */
+START_TEST(the_last_window_chooses_the_graph) {
+    backend_world w({40, 0});
+    uint64_t state = 7;
+    for (const int last : {500, CONTEXT - 1})
+        for (int i = 0; i < 4; i++) ck_assert_int_eq(w.run(1, last - i, &state), i < 2);
+    ck_assert_int_eq(w.run(1, 300, &state), 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cuda_graph");
     TCase *steps = tcase_create("steps"), *kept = tcase_create("graphs");
@@ -421,14 +489,17 @@ int main(void) {
     tcase_add_test(steps, classes_hold_their_plans);
     tcase_add_test(steps, a_step_is_there_and_padding_writes_nothing);
     tcase_add_test(steps, two_steps_may_wait_for_the_stream);
+    tcase_add_test(steps, a_long_sequence_does_not_lengthen_other_lines);
     suite_add_tcase(suite, steps);
     tcase_add_test(kept, buckets);
     tcase_add_test(kept, buckets_are_listed);
     tcase_add_test(kept, a_graph_is_recorded_the_second_time);
+    tcase_add_test(kept, every_part_of_a_key_counts);
     tcase_add_test(kept, the_graph_used_longest_ago_goes);
     tcase_add_test(kept, a_launch_without_memory_is_plain);
     tcase_add_test(kept, a_refusal_ends_recording);
     tcase_add_test(kept, a_longer_context_is_another_graph);
+    tcase_add_test(kept, the_last_window_chooses_the_graph);
     suite_add_tcase(suite, kept);
     return suite_main(suite);
 }

@@ -1,5 +1,6 @@
 /* The CUDA runtime's calls for devices and memory. Host threads take turns. */
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -240,12 +241,20 @@ static bool pinned_has_all(const void *p, size_t bytes) {
     return false;
 }
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind,
+/* Threads of several ranks may copy at the same time. */
+static std::atomic<unsigned long> bytes_to_device{0};
+
+unsigned long cuda_emu_bytes_to_device() {
+    return bytes_to_device;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
     if (cudaError_t error = call_fails(EMU_COPY)) return error;
     if (!pinned_has_all(to, bytes) || !pinned_has_all(from, bytes))
         return set_error(cudaErrorInvalidValue);
     count_queued(stream, EMU_COPY);
+    if (kind == cudaMemcpyHostToDevice) bytes_to_device += bytes;
     return enqueue(stream, [=] { device_copy(to, from, bytes); });
 }
 

@@ -154,6 +154,9 @@ enum cudaMemcpyKind {
 };
 
 extern "C" {
+/* An addition to CUDA: the bytes that cudaMemcpyAsync has copied from the host to the device. */
+unsigned long cuda_emu_bytes_to_device(void);
+
 cudaError_t cudaMalloc(void **memory, size_t bytes);
 cudaError_t cudaFree(void *memory);
 cudaError_t cudaMallocHost(void **memory, size_t bytes);
