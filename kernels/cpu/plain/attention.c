@@ -173,11 +173,11 @@ static void values(const struct attend *a, int i, const float *weights, float *s
     }
 }
 
+/* A query that sees nothing of the chunk gets a part of sum 0, which is not merged. */
 void plain_attend(const struct attend *a) {
     assert(a->n >= 0 && a->n <= QUERIES && a->start % CHUNK == 0);
     for (int i = 0; i < a->n; i++) {
         float *s = a->scores, *part = a->part[i];
-        if (a->begin[i] >= a->end[i]) continue;
         (a->kv->coded ? coded_scores : scores)(a, i, s);
         exponentials(a, i, s, part);
         (a->kv->coded ? coded_values : values)(a, i, s, part + PART_VALUES);
