@@ -1,5 +1,6 @@
 /* llama-server's /completion: its fields are those of /v1/completions, its answers are its own. */
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -164,7 +165,61 @@ START_TEST(a_stream_ends_with_its_choice) {
 }
 END_TEST
 
+/* Returns a vocabulary of three tokens. */
+static struct tokenizer *three_tokens(int32_t bos, int32_t eos) {
+    static const char *const tokens[] = {"<s>", "a", "</s>"};
+    static const uint32_t lengths[] = {3, 1, 4};
+    static const int32_t types[] = {TOKEN_CONTROL, TOKEN_NORMAL, TOKEN_CONTROL};
+    const struct tokenizer_spec spec = {.kind = TOKENIZER_BYTE_BPE,
+                                        .n_tokens = 3,
+                                        .token = tokens,
+                                        .token_length = lengths,
+                                        .type = types,
+                                        .bos = bos,
+                                        .eos = eos,
+                                        .unknown = -1};
+    struct tokenizer *tokenizer;
+    ck_assert_int_eq(tokenizer_new(&tokenizer, &spec, NULL), STATUS_OK);
+    return tokenizer;
+}
+
+/* JSON cannot express infinity, so an impossible token gets -1e30. */
+START_TEST(each_token_has_its_logprob_and_its_bytes) {
+    struct tokenizer *tokenizer = three_tokens(-1, -1);
+    const struct api_answer with_tokens = {&request, "m", tokenizer, NULL};
+    const struct api_logprob logprobs[] = {
+        {.sampled = {.id = 1, .logprob = -0.5f, .n_top = 2, .top = {{1, -0.5f}, {1, -INFINITY}}}},
+        {.sampled = {.id = 1, .logprob = -2}}};
+    const struct api_choice choice = {
+        .text = "aa", .length = 2, .logprobs = logprobs, .n_logprobs = 2};
+    api_llama_completion.write_chunk(&out, &with_tokens, &choice, &usage);
+#define A(logprob) "{\"id\":1,\"token\":\"a\",\"logprob\":" logprob ",\"bytes\":[97]"
+    ck_assert_ptr_nonnull(
+        strstr(out.data, "\"completion_probabilities\":[" A("-0.5") ",\"top_logprobs\":[" A(
+                             "-0.5") "}," A("-1e+30") "}]}," A("-2") ",\"top_logprobs\":[]}]"));
+    buf_clear(&out);
+    tokenizer_free(tokenizer);
+}
+END_TEST
+
 /* ---- descriptions of the server ------------------------------------------------------------- */
+
+START_TEST(props_name_the_tokens_at_both_ends) {
+    static const struct {
+        int32_t bos, eos;
+        const char *expected;
+    } rows[] = {{0, 2, "\"bos_token\":\"<s>\",\"eos_token\":\"</s>\""},
+                {2, 0, "\"bos_token\":\"</s>\",\"eos_token\":\"<s>\""},
+                {-1, -1, "\"bos_token\":\"\",\"eos_token\":\"\""}};
+    struct api_limits limits = {.model = "m", .max_model_len = 64};
+    struct tokenizer *tokenizer = three_tokens(rows[_i].bos, rows[_i].eos);
+    const struct llama_card card = {.limits = &limits, .n_slots = 2, .tokenizer = tokenizer};
+    llama_write_props(&out, &card);
+    ck_assert_msg(strstr(out.data, rows[_i].expected), "%s", out.data);
+    buf_clear(&out);
+    tokenizer_free(tokenizer);
+}
+END_TEST
 
 START_TEST(slots_say_how_many_are_busy_and_nothing_else) {
     struct api_limits limits = {.model = "m", .max_model_len = 64};
@@ -190,6 +245,8 @@ int main(void) {
     tcase_add_test(tests, one_choice_is_an_object);
     tcase_add_test(tests, several_choices_are_a_list);
     tcase_add_test(tests, a_stream_ends_with_its_choice);
+    tcase_add_test(tests, each_token_has_its_logprob_and_its_bytes);
+    tcase_add_loop_test(tests, props_name_the_tokens_at_both_ends, 0, 3);
     tcase_add_test(tests, slots_say_how_many_are_busy_and_nothing_else);
     tcase_add_test(tests, a_rendered_prompt);
     tcase_add_test(tests, the_text_before_a_gap_ends_with_the_prompt);

@@ -62,6 +62,15 @@ START_TEST(fields_become_a_chats) {
 }
 END_TEST
 
+START_TEST(an_empty_system_prompt_is_no_message) {
+    static const char *const bodies[] = {
+        BODY("\"system\":\"\"," HI), BODY("\"system\":[]," HI),
+        BODY("\"system\":[{\"type\":\"text\",\"text\":\"\"}]," HI)};
+    expect(bodies[_i], "[{\"role\":\"user\",\"content\":\"hi\"}]");
+    api_request_free(asked);
+}
+END_TEST
+
 /* The first block of Claude Code changes with each request. */
 START_TEST(a_billing_block_is_left_out) {
     expect(BODY("\"system\":[{\"type\":\"text\",\"text\":\"x-anthropic-billing-header: a\"},"
@@ -387,6 +396,7 @@ int main(void) {
     TCase *tests = tcase_create("core");
     suite_add_tcase(suite, tests);
     tcase_add_test(tests, fields_become_a_chats);
+    tcase_add_loop_test(tests, an_empty_system_prompt_is_no_message, 0, 3);
     tcase_add_test(tests, a_billing_block_is_left_out);
     tcase_add_test(tests, blocks_become_messages);
     tcase_add_test(tests, a_last_answer_is_continued);

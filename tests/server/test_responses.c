@@ -232,6 +232,29 @@ START_TEST(bad_bodies_are_refused_by_name) {
 }
 END_TEST
 
+START_TEST(a_background_response_is_stored) {
+    static const struct {
+        const char *body;
+        bool is_accepted;
+    } rows[] = {
+        {BODY("\"background\":true," HI), true},
+        {BODY("\"background\":true,\"store\":true," HI), true},
+        {BODY("\"background\":true,\"store\":false," HI), false},
+        {BODY("\"background\":false,\"store\":false," HI), true},
+    };
+    struct api_limits limits = request_limits;
+    limits.keeps = true;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct api_request *read;
+        struct err err = {0};
+        request_read(&read, &api_responses, rows[i].body, strlen(rows[i].body), &limits, &err);
+        ck_assert_msg((read != NULL) == rows[i].is_accepted, "%s: %s", rows[i].body, err.message);
+        ck_assert_str_eq(err.param, rows[i].is_accepted ? "" : "background");
+        api_request_free(read);
+    }
+}
+END_TEST
+
 #define TWO_TOOLS                                                                                  \
     "\"tools\":[{\"type\":\"function\",\"name\":\"f\"},{\"type\":\"web_search\"},{\"type\":"       \
     "\"function\",\"name\":\"g\"}]," HI ",\"tool_choice\":"
@@ -517,6 +540,7 @@ int main(void) {
     tcase_add_test(tests, effort_and_verbosity_are_wishes);
     tcase_add_test(tests, a_format_is_a_schema);
     tcase_add_loop_test(tests, bad_bodies_are_refused_by_name, 0, sizeof refused / sizeof *refused);
+    tcase_add_test(tests, a_background_response_is_stored);
     tcase_add_test(tests, allowed_tools_restrict_the_tools);
     tcase_add_test(tests, a_choice_of_a_tool_that_is_left_out_is_refused);
     tcase_add_test(tests, a_request_keeps_the_names);
