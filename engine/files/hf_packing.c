@@ -276,7 +276,9 @@ static bool read_grid(const struct packing *packing, const struct weight *codes,
     if (packing->block_rows == 0 && scales->n_dims == 3)
         *rows = scales->dim[1], *columns = scales->dim[0];
     if (*rows == 0 || *columns == 0 || N % *rows != 0 || K % *columns != 0) return false;
-    if (scales->n_dims == 3 && (scales->dim[2] != E || scales->dim[0] != *columns)) return false;
+    const bool is_grid = scales->n_dims == 3 && scales->dim[2] == E && scales->dim[0] == *columns;
+    const bool is_list = scales->n_dims < 3 && *rows * *columns == 1; /* one per expert */
+    if (!is_grid && !is_list) return false;
     return scales->n_elements == E * *rows * *columns && N * E <= INT32_MAX;
 }
 
