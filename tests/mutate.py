@@ -32,6 +32,7 @@ import mutate_build
 import mutate_code
 import mutate_cuda
 import mutate_rooms
+import mutate_served
 from mutate_rooms import ROOT
 
 JUDGED = os.path.join(ROOT, "tests/mutants")
@@ -232,6 +233,8 @@ def main():
         for mutant in mutants:
             print(mutant.key, *mutant.shown()[1:], sep="\n    ")
         return 0
+    if any(mutate_rooms.served_of(mutant.path) for mutant in mutants):
+        mutate_served.need_python()
     builder = BUILDERS[options.kind](lambda path: [f.name for f in tree.house.sources[path].functions])
     found, explained, survived = print_rooms(judge_all(builder, mutants, reasons, options.minutes, options.verbose))
     least = 1 if options.patches else MIN_SHARE

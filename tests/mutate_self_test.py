@@ -2,10 +2,12 @@
 import glob
 import os
 import tempfile
+import time
 
 import mutate
 import mutate_code
 import mutate_rooms
+import mutate_served
 
 HEAD = "int ask(int low, int high);\n"
 CODE = """
@@ -122,8 +124,20 @@ def check_tables():
     assert not empty, f"tests/mutate_rooms.py has rows for {empty}, which do not exist"
 
 
+def check_ends():
+    """A command that takes too long ends with all its processes, also with one in a session of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        alive = os.path.join(folder, "alive")
+        beats = f"while true; do echo >>{alive}; sleep 0.02; done"
+        code = mutate_served.run_command(["sh", "-c", f"setsid sh -c '{beats}' & sleep 60"], 4)
+        size = os.path.getsize(alive)
+        time.sleep(0.5)
+        assert code == mutate_served.FAILED and 0 < size == os.path.getsize(alive), (code, size, os.path.getsize(alive))
+    assert mutate_served.run_command(["sh", "-c", f"[ -n \"${mutate_served.MARK}\" ] && exit 3"], 60) == 3
+
+
 def main():
-    for check in (check_operators, check_zeros, check_keys, check_patches, check_samples, check_tables):
+    for check in (check_operators, check_zeros, check_keys, check_patches, check_samples, check_tables, check_ends):
         check()
     print(f"{len(EXPECTED)} operators make the mutants that they should; keys stay")
     return 0

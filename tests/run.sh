@@ -249,6 +249,8 @@ tsan_slow() {
 mutants() {
     with_tools build
     docker/build.sh release "$jobs"
+    docker/fetch_model.sh
+    docker/venv.sh
     minutes=${SOAK_MINUTES:-30}
     logged python3 -u tests/mutate.py --sample 25 --seed "${SEED:-$(date +%s)}" --minutes "$minutes"
     logged python3 -u tests/mutate.py --patches --minutes "$minutes"
