@@ -187,6 +187,56 @@ static int graph_rows(const struct backend_config *config) {
     return ours ? config->graph_rows : (int)GEMM_SKINNY_ROWS;
 }
 
+static struct step_limits limits_of(const struct backend_config *config,
+                                    const struct gpu_generation *generation) {
+    struct step_limits limits = {config->max_rows, config->max_seqs,   config->max_context,
+                                 config->heads,    generation->chunks, config->n_windows};
+    memcpy(limits.windows, config->windows, sizeof config->windows);
+    limits.wide = &wide_heads;
+    limits.both_ways = config->both_ways;
+    limits.guesses_ahead = config->guesses_ahead;
+    limits.max_adapters = config->max_adapter_rank > 0 ? config->max_adapters : 0;
+    return limits;
+}
+
+static struct backend head_of(const struct cuda *cuda) {
+    struct backend head = {&cuda_compute_ops,
+                           &cuda_memory_ops,
+                           &cuda_cache_ops,
+                           &cuda_swap_ops,
+                           &sampler_ops,
+                           &timer_ops,
+                           &device_ops,
+                           "cuda",
+                           cuda->architecture,
+                           cuda->host->n_threads,
+                           false,
+                           MAX_IN_FLIGHT,
+                           16};
+    head.ranges = nvtx_ranges();
+    return head;
+}
+
+/* Opens the stream and all workspaces. After an error op_close frees those that are open. */
+static enum status open_workspaces(struct cuda *cuda, const struct backend_config *config,
+                                   const struct gpu_generation *generation,
+                                   const cudaDeviceProp *prop, struct err *err) {
+    enum status status = open_stream(cuda, err);
+    if (!status) status = persistent_open(&cuda->persistent, config->persistent_step, prop, err);
+    if (!status)
+        status = gemm_workspace_open(&cuda->gemm, cuda->act, config->max_rows, config->max_k,
+                                     generation->products, cuda->stream, err);
+    if (!status)
+        status = low_rank_open(&cuda->gemm.low, cuda->act, config->max_adapter_rank,
+                               config->max_rows, config->max_k, cuda->stream, err);
+    cuda->gemm.low.tiles = cuda->step.at.tiles;
+    if (!status)
+        status = expert_workspace_open(&cuda->experts, &config->experts, cuda->act,
+                                       config->max_rows, err);
+    if (!status) status = all_reduce_open(&cuda->all_reduce, cuda->act, config, err);
+    return status;
+}
+
 enum status backend_cuda_open(struct backend **out, const struct backend_config *config,
                               struct err *err) {
     cudaDeviceProp prop;
@@ -207,46 +257,15 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     if (!config->wgmma) generation = {};
     const bool has_e4m3 = generation.products && generation.products->multiply_e4m3;
     cuda->ways = {config->allow_batch_variant_gemm, has_e4m3};
-    cuda->limits = {config->max_rows, config->max_seqs,  config->max_context,
-                    config->heads,    generation.chunks, config->n_windows};
-    memcpy(cuda->limits.windows, config->windows, sizeof config->windows);
-    cuda->limits.wide = &wide_heads;
-    cuda->limits.both_ways = config->both_ways;
-    cuda->limits.guesses_ahead = config->guesses_ahead;
-    cuda->limits.max_adapters = config->max_adapter_rank > 0 ? config->max_adapters : 0;
+    cuda->limits = limits_of(config, &generation);
     snprintf(cuda->architecture, sizeof cuda->architecture, "sm_%d%d", prop.major, prop.minor);
-    cuda->head = {&cuda_compute_ops,
-                  &cuda_memory_ops,
-                  &cuda_cache_ops,
-                  &cuda_swap_ops,
-                  &sampler_ops,
-                  &timer_ops,
-                  &device_ops,
-                  "cuda",
-                  cuda->architecture,
-                  host->n_threads,
-                  false,
-                  MAX_IN_FLIGHT,
-                  16};
-    cuda->head.ranges = nvtx_ranges();
+    cuda->head = head_of(cuda);
     early_grids_find();
     device_log(&prop, gpu);
     if (generation.is_unproven) log_unproven(&generation);
     graphs_open(&cuda->graphs, graph_rows(config), kept_graphs(config) * programs_of(cuda),
                 &cuda->persistent);
-    status = open_stream(cuda, err);
-    if (!status) status = persistent_open(&cuda->persistent, config->persistent_step, &prop, err);
-    if (!status)
-        status = gemm_workspace_open(&cuda->gemm, cuda->act, config->max_rows, config->max_k,
-                                     generation.products, cuda->stream, err);
-    if (!status)
-        status = low_rank_open(&cuda->gemm.low, cuda->act, config->max_adapter_rank,
-                               config->max_rows, config->max_k, cuda->stream, err);
-    cuda->gemm.low.tiles = cuda->step.at.tiles;
-    if (!status)
-        status = expert_workspace_open(&cuda->experts, &config->experts, cuda->act,
-                                       config->max_rows, err);
-    if (!status) status = all_reduce_open(&cuda->all_reduce, cuda->act, config, err);
+    status = open_workspaces(cuda, config, &generation, &prop, err);
     if (status) {
         op_close(&cuda->head);
         return status;
