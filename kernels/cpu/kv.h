@@ -119,8 +119,8 @@ static inline uint8_t *kv_head_values(const struct kv_kind *kv, int place, int b
  * and values become codes or floats of the kind; number d of row r is k[r * stride + d]. */
 struct kv_rows {
     const struct kv_kind *kv;
-    uint8_t *keys,
-        *values;        /* the head's part of the block; values are NULL in a kind that shares */
+    uint8_t *keys;      /* the head's part of the block */
+    uint8_t *values;    /* the same; NULL in a kind that shares */
     int offset, n;      /* positions offset..offset + n - 1; n is 1..MAX_KV_ROWS */
     const float *k, *v; /* [n][D] */
     size_t stride;      /* floats from a row to the next */

@@ -16,7 +16,8 @@ struct attention_shape {
     bool has_sinks;  /* head h has the score sink_of(h) in addition to those of the positions */
     bool both_ways;  /* rows see the rows after them; each part of a step is a whole sequence */
     bool has_slopes; /* head h has the slope slope_of(h) */
-    int D_value; /* of latent attention: values are so many numbers of the keys; 0: of their own */
+    /* of latent attention: values are the first D_value numbers of the keys; 0: other vectors */
+    int D_value;
     int value_size() const {
         return D_value ? D_value : D;
     }
@@ -54,7 +55,7 @@ struct attention_world {
     /* The same in double precision. */
     floats reference(const step_parts &parts) const;
     /* The same for a 16-bit cache with weights of 16 bits. Each is relative to the largest score of
-     * its span up to the end of its unit, of so many positions, and is rounded then; the sum of
+     * its span up to the end of its unit, of `unit` positions, and is rounded then; the sum of
      * weights is of the rounded ones. `doubt` receives the error that each number may have because
      * a kernel's scores have 24 bits. */
     floats rounded_reference(const step_parts &parts, int unit, floats *doubt) const;

@@ -71,7 +71,7 @@ static int spans_of(const struct attention_item *item) {
     return ceil_div(end, SPAN_SPLITS) - item->first_split / SPAN_SPLITS;
 }
 
-/* Plans rows of at most 16 vectors: a block per span. */
+/* Plans rows of at most split_vectors vectors: a block per span. */
 static void plan_splits(const struct planner *p, struct attention_item item) {
     struct attention_plan *plan = p->plan;
     item.n_neighbours = spans_of(&item);

@@ -37,7 +37,7 @@ static int tiles_of(enum dtype act, const struct kv_view *kv, int D_value, size_
     return 0;
 }
 
-/* The tiles for items of so many vectors. */
+/* The tiles of a block for items of at most `vectors` vectors. */
 static int tiles_for(int vectors, int most) {
     const int tiles = vectors <= 16 ? 1 : vectors <= 32 ? 2 : 4;
     return tiles < most ? tiles : most;
