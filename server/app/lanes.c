@@ -138,8 +138,8 @@ static void work_once(struct queue *queue) {
 static void *serve(void *arg) {
     struct queue *queue = arg;
     struct lanes *lanes = queue->lanes;
-    const int own =
-        getpriority(PRIO_PROCESS, 0); /* of this thread; the server may run under nice */
+    /* of this thread; the server may run under nice */
+    const int own = getpriority(PRIO_PROCESS, 0);
     if (queue->setup->niceness) setpriority(PRIO_PROCESS, 0, own + queue->setup->niceness);
     pthread_mutex_lock(&lanes->mutex);
     while (!lanes->is_closing) {
