@@ -19,7 +19,8 @@ static const struct latent_case {
 } cases[] = {{3, 48, 16, 16, ROPE_ADJACENT, 7},
              {5, 64, 8, 4, ROPE_HALVES},
              {MOST_HEADS, 128, 2, 32, ROPE_ADJACENT},
-             {1, 16, 70, 6, ROPE_ADJACENT}};
+             {1, 16, 70, 6, ROPE_ADJACENT},
+             {2, 512, 64, 16, ROPE_ADJACENT}}; /* of published models */
 enum { N_CASES = sizeof cases / sizeof *cases };
 
 static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_I16, DTYPE_Q8_0};

@@ -187,8 +187,10 @@ struct rope_case {
     enum rope_layout layout;
 };
 static const struct rope_case rope_cases[] = {
-    {9, 64, 64, ROPE_ADJACENT}, {9, 64, 64, ROPE_HALVES}, {2, 80, 32, ROPE_HALVES},
-    {3, 20, 14, ROPE_ADJACENT}, {1, 2, 2, ROPE_HALVES},   {1, 8, 0, ROPE_ADJACENT},
+    {9, 64, 64, ROPE_ADJACENT}, {9, 64, 64, ROPE_HALVES},    {2, 80, 32, ROPE_HALVES},
+    {3, 20, 14, ROPE_ADJACENT}, {1, 2, 2, ROPE_HALVES},      {1, 8, 0, ROPE_ADJACENT},
+    {5, 96, 96, ROPE_HALVES},   {2, 100, 100, ROPE_HALVES},  {3, 100, 58, ROPE_HALVES},
+    {4, 80, 80, ROPE_ADJACENT}, {2, 112, 90, ROPE_ADJACENT},
 };
 enum { N_ROPE = sizeof rope_cases / sizeof *rope_cases };
 
