@@ -13,6 +13,13 @@ summary=
 started=$(date +%s)
 mkdir -p build/logs
 
+# A compiler on a full disk fails without a message.
+check_space() {
+    free=$(df -Pk . | awk 'NR == 2 {print int($4 / 1048576)}')
+    [ "$free" -ge 8 ] || echo "run.sh: only $free GiB are free in $(pwd); all stages of make test need 8 GiB" >&2
+}
+check_space
+
 say() {
     printf '\n== %s\n' "$*"
 }
@@ -112,11 +119,13 @@ python_tests() {
     logged "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@" "$folder"
 }
 
+# Half of the time is waiting, so as many files run at once as there are cores, at most 8: conftest.py gives each worker ports.
 e2e() {
     docker/build.sh release "$jobs"
     docker/fetch_model.sh
     docker/venv.sh
-    python_tests .venv tests/e2e -o asyncio_default_fixture_loop_scope=function
+    workers=$((jobs < 8 ? jobs : 8))
+    python_tests .venv tests/e2e -o asyncio_default_fixture_loop_scope=function -n "$workers" --dist loadfile
 }
 
 # Installs, and asks man pages, completion and units; installed packages are tested by packages_soak.

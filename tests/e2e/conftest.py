@@ -4,6 +4,7 @@ PENSTOCK_BINARY and PENSTOCK_MODEL name a program and a model other than those o
 program with an emulated GPU (tests/cuda).
 """
 import contextlib
+import itertools
 import os
 import pathlib
 import re
@@ -28,14 +29,30 @@ EMULATED = pathlib.Path(os.environ.get("PENSTOCK_EMULATED", ROOT / "build/tests/
 NAME = "smol"  # the model's name in the tests' servers
 START_SECONDS, STOP_SECONDS = 180, 60
 LOG_TAIL_BYTES = 6000
+PORTS = 1500  # of each process of pytest; it runs at most 8
 
 running = []  # servers whose log a test's report shows
 
 
+def ports_of_worker():
+    """The ports of this process of pytest, again and again. The workers of one run share none, and the system gives none
+    of them to a client's connection: its range for these begins at 32768. Two runs begin at different ports."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first, begin = 20000 + PORTS * worker, os.getpid() % PORTS
+    return itertools.cycle(first + (begin + i) % PORTS for i in range(PORTS))
+
+
+ports = ports_of_worker()
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """The next port that nothing has bound."""
+    for port in itertools.islice(ports, PORTS):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended do not matter
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 def environment():
