@@ -131,6 +131,7 @@ SUITES = {
     "scheduler/kv/": ["scheduler_block_pool", "scheduler_prefix_cache", "scheduler_host_cache", "scheduler_swap",
                       "scheduler_window_pool", "scheduler_checkpoints", *PLANNED],
     "scheduler/kv/event_ring.c": ["scheduler_event_ring"],
+    "scheduler/plan/plan.c": ["scheduler_plan", "scheduler_beams"],
     "scheduler/plan/plan_": ["scheduler_plan", "scheduler_plan_time", "scheduler_questions", "scheduler_shares"],
     "scheduler/plan/shares.c": ["scheduler_shares"],
     "scheduler/plan/step_cost.c": ["scheduler_step_cost", "scheduler_plan"],
@@ -166,6 +167,7 @@ SUITES = {
                            "server_grammar_store", "server_grammar_sharing", "server_choice_message", "server_answers"],
     "server/generation/constrain.c": ["server_job", "server_memory_short"],
     "server/generation/prompt.c": ["server_prompt", "server_truncation"],
+    "server/generation/reply": ["server_memory_server"],
     "server/http/": [*HTTP, "server_wire", "server_http_readers"],
     "server/http/limits.c": ["server_http_limits", "server_http_readers"],
     "server/http/receive.c": ["server_http_faults", "server_http_limits"],
@@ -199,6 +201,7 @@ SUITES = {
 
 SERVED = {
     "engine/files/": ["folders"],
+    "scheduler/restore.c": ["prefix_store"],
     "scheduler/store/": ["prefix_store"],
     "server/anthropic/": ["messages"],
     "server/apis/": ["contract", "openai", "ollama"],
@@ -244,6 +247,7 @@ SERVED = {
     "server/message/": ["tools", "harmony"],
     "server/offline/": ["batch"],
     "server/ollama/": ["ollama"],
+    "server/ollama/embed.c": ["ollama", "reading"],
     "server/openai/": ["contract", "openai"],
     "server/openai/embeddings.c": ["reading"],
     "server/options/": ["command_line"],

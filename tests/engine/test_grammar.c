@@ -74,6 +74,7 @@ static const struct example grammars[] = {
      "%import common.INT\nNAME: /[x-z]+/i",
      {"+XY,12,abc", "~ab,b", "+ab,1"}},
     {GRAMMAR_GBNF, "start: \"No\"i [\"!\"] // either", {"+nO", "+NO!", "-y"}},
+    {GRAMMAR_GBNF, "?start: x y\n!x: \"a\"\n?!y: \"b\"", {"+ab", "~a", "-b"}},
 };
 
 START_TEST(grammars_match) {
@@ -334,6 +335,16 @@ static const struct example schemas[] = {
     {S("{\"allOf\":[{\"type\":[\"integer\",\"null\"],\"nullable\":true},{\"type\":\"integer\"}]}"),
      {"+5", "-null"}},
     {S("{\"type\":\"string\",\"format\":\"regex\"}"), {"+\"a\"", "-1"}},
+    {S("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"null\"},\"bb\":{\"type\":\"null\"}},"
+       "\"additionalProperties\":false,\"not\":{\"propertyNames\":{\"maxLength\":1}}}"),
+     {"+{\"bb\":null}", "+{\"a\":null,\"bb\":null}", "-{}", "-{\"a\":null}"}},
+    {S("{\"type\":\"array\",\"not\":{\"prefixItems\":[true,{\"type\":\"null\"}]}}"),
+     {"+[1,2]", "+[null,2,null]", "-[]", "-[1]", "-[1,null]"}},
+    /* each part of allOf counts, also if the schema only decides about listed values */
+    {S("{\"enum\":[1,\"a\",\"bb\"],\"allOf\":[{\"type\":\"string\"},{\"maxLength\":1}]}"),
+     {"+\"a\"", "-1", "-\"bb"}},
+    {S("{\"enum\":[1,\"a\",\"bb\"],\"not\":{\"allOf\":[{\"type\":\"string\"},{\"maxLength\":1}]}}"),
+     {"+1", "-\"a", "+\"bb\""}},
 };
 
 START_TEST(schemas_accept_what_is_valid) {
