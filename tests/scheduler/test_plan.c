@@ -308,6 +308,24 @@ START_TEST(beams_of_a_search_get_rows_together) {
 }
 END_TEST
 
+/* The beam that runs is computed, and the other one waits for the blocks of a later sequence, which
+ * lacks a block itself. */
+START_TEST(a_later_sequence_makes_room_for_a_beam_that_the_first_search_waits_for) {
+    struct sequence *beam[2];
+    begin(6, 8, 32, 8, false);
+    make_two_beams(beam);
+    run_more(beam[0], 6);
+    struct sequence *later = run(17, 16, 1);
+    beam[1]->state = SEQUENCE_WAITING;
+    sequence_enqueue(&waiting, beam[1]);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(later), -1);
+    ck_assert_int_eq(rows_of(beam[0]), 0);
+    ck_assert_int_eq(rows_of(beam[1]), 6);
+    end();
+}
+END_TEST
+
 /* All beams of a search are preempted together, even if the blocks of one would be enough. */
 START_TEST(a_search_is_preempted_whole) {
     struct sequence *beam[2];
@@ -454,6 +472,7 @@ int main(void) {
     tcase_add_test(core, few_prompts_fork_in_one_step);
     tcase_add_test(core, whole_prompts_get_all_their_rows_or_none);
     tcase_add_test(core, equal_prompts_wait_for_the_first);
+    tcase_add_test(core, a_later_sequence_makes_room_for_a_beam_that_the_first_search_waits_for);
     tcase_add_test(core, a_search_is_preempted_whole);
     tcase_add_test(core, a_search_waits_for_the_blocks_of_all_beams);
     tcase_add_test(core, a_new_search_waits_for_the_blocks_of_its_first_beam);

@@ -265,6 +265,36 @@ START_TEST(the_oldest_segments_make_room) {
 }
 END_TEST
 
+/* Files that the store did not write do not count, and stay even if they are the oldest. */
+START_TEST(other_files_in_the_folder_are_left_alone) {
+    static const char *const names[] = {"notes.txt",
+                                        "notes-with-a-name-that-is-longer-than-a-segment-s"};
+    struct prefix_store_stats stats;
+    for (int i = 0; i < 2; i++) {
+        char path[400];
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        FILE *file = fopen(path, "w");
+        ck_assert(file && fwrite(path, 1, sizeof path, file) == sizeof path && fclose(file) == 0);
+    }
+    for (int round = 0; round < 8; round++) {
+        open_store(1, 40000);
+        for (int i = 0; i < N * B; i++) text[i] = i * 31 % 97 + round;
+        offer(0, 5);
+        close_store();
+    }
+    total = 0;
+    each_segment(add_size);
+    open_store(1, 40000);
+    prefix_store_stats(store, &stats);
+    ck_assert_int_eq(stats.n_bytes, total - 2 * 400);
+    for (int i = 0; i < 2; i++) {
+        char path[400];
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        ck_assert_int_eq(access(path, R_OK), 0);
+    }
+}
+END_TEST
+
 START_TEST(two_processes_share_a_folder) {
     open_store(1, 1 << 20);
     struct prefix_store *first = store;
@@ -420,6 +450,7 @@ int main(void) {
     tcase_add_test(core, a_part_of_a_record_is_not_read);
     tcase_add_test(core, a_file_that_changes_while_it_is_open_is_a_miss);
     tcase_add_test(core, the_oldest_segments_make_room);
+    tcase_add_test(core, other_files_in_the_folder_are_left_alone);
     tcase_add_test(core, two_processes_share_a_folder);
     tcase_add_test(core, large_records_are_written_by_direct_io);
     tcase_add_test(core, a_disk_that_refuses_direct_io_is_written_without);

@@ -126,6 +126,21 @@ START_TEST(a_prediction_is_followed_and_found_again) {
 }
 END_TEST
 
+/* After the output has left the text, the cursor stays until two tokens match. */
+START_TEST(one_token_does_not_lead_back_to_a_prediction) {
+    static const char expected[] = "abcdefghijkl";
+    static struct text text;
+    int32_t tokens[sizeof expected];
+    for (size_t i = 0; i < sizeof expected; i++) tokens[i] = expected[i];
+    struct prediction p = {.tokens = tokens, .n = (int)sizeof expected - 1};
+    text_begin(&text);
+    check_prediction(&text, &p, "---", "abcd", 4);
+    check_prediction(&text, &p, "abcxd", "", 0);
+    check_prediction(&text, &p, "e", "fghi", 2);
+    free(text.state);
+}
+END_TEST
+
 START_TEST(the_longest_match_in_a_prediction_is_followed) {
     static const char expected[] = "xab1 yab2 zab3";
     static struct text text;
@@ -502,6 +517,7 @@ int main(void) {
     tcase_add_test(core, unseen_text_is_not_guessed);
     tcase_add_test(core, repetition_is_continued);
     tcase_add_test(core, a_prediction_is_followed_and_found_again);
+    tcase_add_test(core, one_token_does_not_lead_back_to_a_prediction);
     tcase_add_test(core, the_longest_match_in_a_prediction_is_followed);
     tcase_add_test(core, a_prediction_is_found_by_the_output_alone);
     tcase_add_test(core, drafts_are_not_indexed);
