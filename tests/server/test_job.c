@@ -89,6 +89,31 @@ START_TEST(a_wrong_body_is_an_error) {
 }
 END_TEST
 
+/* Tokens 64 and 65 are allowed. Stop tokens are forbidden until the minimum is reached. */
+START_TEST(a_token_must_be_left_that_can_always_be_chosen) {
+    static const struct {
+        const char *fields;
+        bool is_left;
+    } rows[] = {
+        {"\"stop_token_ids\":[65,64]", true},
+        {"\"stop_token_ids\":[65],\"min_tokens\":1", true},
+        {"\"stop_token_ids\":[64],\"min_tokens\":1", true},
+        {"\"stop_token_ids\":[65,64],\"min_tokens\":1", false},
+        {"\"stop_token_ids\":[7,65,64],\"min_tokens\":1", false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char body[200];
+        snprintf(body, sizeof body, "{\"prompt\":[64],\"allowed_token_ids\":[64,65],%s}",
+                 rows[i].fields);
+        make(body);
+        ck_assert_msg((job.err.status == STATUS_OK) == rows[i].is_left, "%s: %s", body,
+                      job.err.message);
+        if (!rows[i].is_left) ck_assert_str_eq(job.err.param, "allowed_token_ids");
+        job_clear(&job);
+    }
+}
+END_TEST
+
 START_TEST(a_prompt_that_is_far_too_long_is_an_error) {
     char body[JOB_CONTEXT * 8];
     int n = snprintf(body, sizeof body, "{\"prompt\":[\"a\",\"");
@@ -418,6 +443,7 @@ int main(void) {
     const TTest *const tests[] = {
         a_body_becomes_generations,
         a_wrong_body_is_an_error,
+        a_token_must_be_left_that_can_always_be_chosen,
         a_prompt_that_is_far_too_long_is_an_error,
         a_prompt_as_long_as_the_context_leaves_no_room,
         too_many_echoed_logprobs_are_an_error,

@@ -97,6 +97,21 @@ static void expect_well_formed(int i, int n) {
                   n, answer.data);
 }
 
+/* Fails if an answer ends well, without an error, but lacks a part. */
+static void expect_whole_or_failed(int i, int n, const char *expected) {
+    static const char last_chunk[] = "0\r\n\r\n";
+    const size_t size = sizeof last_chunk - 1;
+    if (answer.length == 0 || strncmp(answer.data, "HTTP/1.1 200", 12) != 0) return;
+    bool is_chunked = strstr(answer.data, "Transfer-Encoding: chunked\r\n") != NULL;
+    bool has_end =
+        answer.length > size && strcmp(answer.data + answer.length - size, last_chunk) == 0;
+    if (is_chunked && !has_end) return; /* the connection was closed */
+    char *body = copy_of_body(i);
+    ck_assert_msg(strstr(body, "\"error\"") || strcmp(body, expected) == 0,
+                  "%s, allocation %d: %s\ninstead of %s", requests[i].line, n, body, expected);
+    free(body);
+}
+
 static void ask_quietly(int i, const char *expected) {
     ask(requests[i].line, requests[i].body ? JSON : "", requests[i].body);
     char *body = copy_of_body(i);
@@ -127,6 +142,7 @@ static void fail_each(int i, enum fault_kind kind) {
         if (kind == FAULT_ALWAYS) wait_until_idle();
         failed = faults_end();
         expect_well_formed(i, n);
+        expect_whole_or_failed(i, n, expected);
         wait_until_idle();
         ask_quietly(i, expected);
     }

@@ -188,6 +188,9 @@ static const char *const refused[][2] = {
      "tools[1].parameters"},
     {BODY("\"tools\":[{\"type\":\"custom\"},{\"type\":\"function\",\"name\":\"f g\"}]," HI),
      "tools[1].name"},
+    {BODY("\"tools\":[{\"type\":\"custom\"},{\"type\":\"function\",\"name\":\"f\",\"description\":"
+          "\"\\u0000\"}]," HI),
+     "tools[1]"},
     {BODY("\"tools\":[{\"type\":\"function\",\"name\":3}]," HI), "tools[0]"},
     {BODY("\"text\":{\"format\":{\"type\":\"json_schema\",\"schema\":3}}," HI),
      "text.format.schema"},
