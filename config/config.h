@@ -354,13 +354,14 @@ enum { MAX_DRAFTS = 15, MAX_DRAFT_MATCH = 8 };
 /* How drafts are found for a step to verify (after Leviathan et al. 2023; here they do not change
  * the output). lookup: tokens that followed the same tokens earlier in the prompt or output;
  * suffix: also those in finished texts; draft model: predictions of a smaller model; ahead: guesses
- * by a layer of the model itself (MTP). */
+ * by a layer of the model itself (MTP); eagle3: those by a head beside the model (EAGLE-3). */
 enum speculation_method {
     SPECULATION_NONE,
     SPECULATION_LOOKUP,
     SPECULATION_SUFFIX,
     SPECULATION_DRAFT_MODEL,
     SPECULATION_AHEAD,
+    SPECULATION_EAGLE3,
 };
 enum { MAX_DRAFT_PATH = 1024 };
 struct speculation {
@@ -368,7 +369,7 @@ struct speculation {
     int max_tokens; /* drafts of a sequence per step */
     /* tokens before a draft: minimum that must match, maximum compared */
     int lookup_min, lookup_max;
-    char model[MAX_DRAFT_PATH]; /* path of the draft model, or "" */
+    char model[MAX_DRAFT_PATH]; /* path of the draft model or of the head, or "" */
 };
 
 /* The content of the file of `penstock grammar`. */

@@ -14,8 +14,8 @@ static enum status follow_open(struct opening *o, struct ranks_plan *plan, bool 
         model_file_open(&o->file, config->model, config->dummy ? MODEL_SHAPE : MODEL_WHOLE, err);
     if (status) return status;
     o->file.has_stand_in |= config->stand_in_vocabulary;
-    o->file.guesses_ahead = config->guesses_ahead;
-    status = open_config(o, err);
+    status = model_file_guess(&o->file, config, err);
+    if (!status) status = open_config(o, err);
     if (!status) status = open_device(o, err);
     if (!status && config->device == DEVICE_CUDA) status = gpu_group_check(err);
     if (status) return status;

@@ -225,7 +225,12 @@ static void print_model(FILE *out, const struct model_config *info) {
     else if (info->C > 0)
         fprintf(out, "  %d layers are short convolutions over %d tokens, without keys and values\n",
                 config_recurrent_layers(info), info->taps);
-    if (info->n_ahead > 0)
+    if (info->eagle.is_used)
+        fprintf(out,
+                "  an EAGLE-3 head of %d tokens guesses beyond the next one, for drafts; it reads "
+                "the stream before layers %d, %d and %d\n",
+                info->eagle.V, info->eagle.tap[0], info->eagle.tap[1], info->eagle.tap[2]);
+    else if (info->n_ahead > 0)
         fprintf(out, "  layer %d guesses tokens beyond the next one (nextn), for drafts\n",
                 info->L - 1);
     for (int i = 0; i < info->n_unread_layers; i++)
@@ -431,8 +436,8 @@ enum status engine_inspect(const struct engine_config *config, struct inspected 
     enum status status = model_file_open(&file, config->model, use, err);
     if (status != STATUS_OK) return status;
     file.has_stand_in |= config->stand_in_vocabulary;
-    file.guesses_ahead = config->guesses_ahead;
-    status = inspect(&file, config, shown, out, err);
+    status = model_file_guess(&file, config, err);
+    if (!status) status = inspect(&file, config, shown, out, err);
     model_file_close(&file);
     if (status == STATUS_OK && (fflush(out) != 0 || ferror(out)))
         status = err_set(err, STATUS_SYSTEM, NULL, "the output could not be written");

@@ -35,10 +35,10 @@ struct engine {
     bool on_host;                /* as of the backend */
     int n_threads;               /* of the backend */
     struct engine_config config; /* of engine_open, with defaults and the chosen device */
-    char *paths[3];              /* the config's strings: model, weight_cache, cpu_affinity */
-    uint64_t stamp;              /* of the model's files at engine_open */
-    bool lacks_memory;           /* the host lacked memory for a pass */
-    bool has_touched;            /* the whole cache: its memory is present */
+    char *paths[4];    /* the config's strings: model, weight_cache, cpu_affinity, eagle */
+    uint64_t stamp;    /* of the model's files at engine_open */
+    bool lacks_memory; /* the host lacked memory for a pass */
+    bool has_touched;  /* the whole cache: its memory is present */
     double weights_ms;
     int n_end_ids;
     int32_t end_ids[MAX_END_IDS];

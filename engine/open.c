@@ -89,6 +89,7 @@ static enum status load_weights(struct opening *o, struct err *err) {
     struct model *model = &engine->model;
     uint64_t began = now_ns();
     int64_t weights, scratch; /* of the other ranks */
+    model->eagle.weights = o->file.eagle ? &o->file.eagle->weights : NULL;
     enum status status = model_load(model, model_file_weights(&o->file), &o->config, err);
     enum status others = ranks_end(engine->ranks, status ? NULL : err);
     engine->weights_ms = (double)(now_ns() - began) * 1e-6;
@@ -181,7 +182,8 @@ static enum status open_by(bool loads, struct engine **out, const struct engine_
     enum status status = model_file_open(&o.file, config->model, use, err);
     if (status) return status;
     o.file.has_stand_in |= config->stand_in_vocabulary;
-    o.file.guesses_ahead = config->guesses_ahead;
+    status = model_file_guess(&o.file, config, err);
+    if (status) return model_file_close(&o.file), status;
     o.engine = mem_calloc(1, sizeof *o.engine);
     o.engine->model.shard = (struct shard){0, o.config.ranks};
     for (int i = 0; i < N_CHECKED_STAGES && !status; i++) status = stages[i](&o, err);

@@ -75,6 +75,24 @@ static enum status check_adapters(const struct opening *o, struct err *err) {
     return STATUS_OK;
 }
 
+/* Refuses settings that an EAGLE-3 head does not support. */
+static enum status check_eagle(const struct engine_config *config, struct err *err) {
+    const struct {
+        bool given;
+        const char *option, *fix;
+    } others[] = {{config->device == DEVICE_CUDA, "{device} cuda", "give {device} cpu"},
+                  {config->ranks > 1, "{tensor-parallel-size}", "give 1"},
+                  {config->weight_cache != NULL, "{weight-cache}", "leave it out"},
+                  {config->max_adapters > 0, "{lora} and {enable-runtime-lora}", "leave them out"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].given)
+            return err_set(err, STATUS_USAGE, "speculative-config",
+                           "the method \"eagle3\" of {speculative-config} does not work with %s; "
+                           "%s, or draft without a head",
+                           others[i].option, others[i].fix);
+    return STATUS_OK;
+}
+
 /* Refuses settings that a layer that guesses ahead does not support. A guess follows a step whose
  * tokens are known. */
 static enum status check_ahead(const struct opening *o, struct err *err) {
@@ -82,11 +100,15 @@ static enum status check_ahead(const struct opening *o, struct err *err) {
     if (o->config.ranks > 1 && o->config.device == DEVICE_CUDA)
         return refuse_gpus(&o->config, o->engine->model.config.architecture,
                            "layer that guesses ahead", err);
+    if (o->engine->model.config.eagle.is_used) {
+        enum status status = check_eagle(&o->config, err);
+        if (status) return status;
+    }
     if (o->config.in_flight <= 1) return STATUS_OK;
     return err_set(err, STATUS_USAGE, "steps-in-flight",
-                   "{steps-in-flight} %d does not work with the method \"mtp\" of "
+                   "{steps-in-flight} %d does not work with the method \"%s\" of "
                    "{speculative-config}, which guesses after each step; give 1, or leave it out",
-                   o->config.in_flight);
+                   o->config.in_flight, o->engine->model.config.eagle.is_used ? "eagle3" : "mtp");
 }
 
 /* Refuses settings that latent attention does not support. */
@@ -194,7 +216,7 @@ struct backend_config backend_plan(const struct engine *engine,
         .experts = {.E = m.experts.E, .n_used = m.experts.n_used, .K = m.K, .F = expert},
         .max_seqs = config->max_num_seqs,
         .max_context = engine->memory.max_model_len,
-        .heads = max_int(m.H, 1), /* a model may have recurrent layers only */
+        .heads = max_int(max_int(m.H, m.eagle.H), 1), /* a model may have recurrent layers only */
         .allow_batch_variant_gemm = config->allow_batch_variant_gemm,
         .wgmma = config->wgmma,
         .persistent_step = config->persistent_step,

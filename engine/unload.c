@@ -34,16 +34,18 @@ void engine_keep_opening(struct engine *engine, const struct opening *o) {
     engine->paths[0] = copy_text(kept->model);
     engine->paths[1] = copy_text(kept->weight_cache);
     engine->paths[2] = copy_text(kept->cpu_affinity);
+    engine->paths[3] = copy_text(kept->eagle);
     kept->model = engine->paths[0];
     kept->weight_cache = engine->paths[1];
     kept->cpu_affinity = engine->paths[2];
+    kept->eagle = engine->paths[3];
     kept->chat_template = NULL; /* the text is not read again */
     kept->drafter = NULL;       /* its memory is in the plan */
     kept->progress = NULL;
 }
 
 void engine_free_kept(struct engine *engine) {
-    for (int i = 0; i < 3; i++) mem_free(engine->paths[i]);
+    for (int i = 0; i < 4; i++) mem_free(engine->paths[i]);
 }
 
 void engine_unload(struct engine *engine) {
@@ -72,14 +74,18 @@ static enum status open_files(struct opening *o, struct err *err) {
     enum status status = model_file_open(&o->file, o->config.model, use, err);
     if (status) return status;
     o->file.has_stand_in |= o->config.stand_in_vocabulary;
-    o->file.guesses_ahead = o->config.guesses_ahead;
     config = mem_calloc(1, sizeof *config);
     if (o->file.stamp != o->engine->stamp)
         status =
             err_set(err, STATUS_UNAVAILABLE, NULL,
                     "%s was changed after the start: restart the server to serve the new model",
                     o->config.model);
+    if (!status) status = model_file_guess(&o->file, &o->config, err);
     if (!status) status = model_config_read(config, &o->file, err);
+    if (!status && config->eagle.stamp != o->engine->model.config.eagle.stamp)
+        status = err_set(err, STATUS_UNAVAILABLE, NULL,
+                         "%s was changed after the start: restart the server to draft with it",
+                         o->config.eagle);
     mem_free(config);
     if (status) model_file_close(&o->file);
     return status;

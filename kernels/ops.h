@@ -367,6 +367,12 @@ struct join {
     bool recalls; /* row m reads row hidden_row[m] of b (struct step) instead of row m */
 };
 
+/* Rows of logits of a smaller vocabulary: its id i is the id to[i]. */
+struct spread {
+    const int32_t *to; /* [K] device memory, each below V */
+    int V;
+};
+
 /* The end of a pass: y = logits(norm(x)). */
 struct lm_head {
     struct linear linear; /* [V][K] */
@@ -458,6 +464,11 @@ struct compute_ops {
                         struct kv_cache *cache, int layer, const struct state_space *space);
     /* y[R][K] = rows logit_row[0..R) of x[M][K]. */
     void (*gather)(struct backend *b, float *y, const float *x, int K);
+    /* y[M][K] = rows hidden_row[0..M) of x (struct step). NULL: the backend lacks the op. */
+    void (*recall)(struct backend *b, float *y, const float *x, int M, int K);
+    /* y[R][V] = x[R][K] at the places of its ids, and -infinity elsewhere. NULL: as for recall. */
+    void (*spread)(struct backend *b, float *y, const float *x, const struct spread *spread, int R,
+                   int K);
     /* y[M][K] = norm(x[M][K]). */
     void (*norm)(struct backend *b, float *y, const float *x, const struct norm *norm, int M,
                  int K);

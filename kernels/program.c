@@ -57,12 +57,16 @@ static void call_op(struct backend *b, const struct op_row *row, int M, const st
         return ops->all_reduce(b, y[0], y[1], M, row->K);
     case OP_GATHER:
         return ops->gather(b, y[0], x[0], row->K);
+    case OP_RECALL:
+        return ops->recall(b, y[0], x[0], M, row->K);
     case OP_JOIN:
         return ops->join(b, y[0], x[0], x[1], &row->join, M, row->K);
     case OP_NORM:
         return ops->norm(b, y[0], x[0], norm, M, row->K);
     case OP_LOGITS:
         return ops->logits(b, y[0], x[0], norm, &row->lm_head, M);
+    case OP_SPREAD:
+        return ops->spread(b, y[0], x[0], &row->spread, M, row->K);
     default:
         assert(row->op == OP_HIDDEN);
         return ops->hidden(b, y[0], x[0], norm, step_logits(step), M, row->K);

@@ -28,9 +28,11 @@ enum op {
     OP_NORM_ADD,
     OP_ALL_REDUCE,
     OP_GATHER,
+    OP_RECALL,
     OP_JOIN,
     OP_NORM,
     OP_LOGITS,
+    OP_SPREAD,
     OP_HIDDEN,
     OP_SAMPLE, /* on the device */
     OP_DOWNLOAD,
@@ -64,7 +66,9 @@ struct op_row {
     int times;       /* factor of the count; 0 stands for 1 */
     int layer;       /* of the model; -1: outside of layers */
     int cache_layer; /* of the cache: of keys and values, or of states */
-    int K; /* numbers per row: of the ops on rows, from OP_NORM_ADD to OP_NORM, and of OP_HIDDEN */
+    /* numbers per row: of the ops on rows, from OP_NORM_ADD to OP_NORM, of OP_HIDDEN, and of the
+     * input of OP_SPREAD */
+    int K;
     /* In the order of the op's parameters: the buffers that it changes, and those that it reads (of
      * OP_DELTA_RULE and OP_STATE_SPACE the fields of their rows). NULL: not used */
     float *y[MAX_OP_BUFFERS], *x[MAX_OP_BUFFERS];
@@ -84,6 +88,7 @@ struct op_row {
         struct experts experts;
         struct join join;
         struct lm_head lm_head;
+        struct spread spread;
     };
 };
 

@@ -140,7 +140,8 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
         inflight_init(&s->inflight[i], s->max_seqs, samples, port->V);
     s->spare_mask = mem_calloc((size_t)mask_words(port->V), sizeof *s->spare_mask);
     s->events = mem_calloc((size_t)s->max_events, sizeof *s->events);
-    if (s->config.speculation.method == SPECULATION_AHEAD) speculate_with_ahead(s);
+    const enum speculation_method method = s->config.speculation.method;
+    if (method == SPECULATION_AHEAD || method == SPECULATION_EAGLE3) speculate_with_ahead(s);
     assert(config->unload_after_ns == 0 || (port->unload && port->load));
     s->stats.last_step_ns = now_ns();
     inbox_init(s);

@@ -261,7 +261,6 @@ SHORT_FILES = {
     "server/decisions/decisions.h": A_ROOM,
     "server/llama/internal.h": A_DOOR,
     "engine/grammar/schema/schema.h": A_ROOM,
-    "engine/models/dummy.h": A_DOOR,
     "engine/models/folder_names.h": A_DOOR,
     "engine/models/load/weight_cache.h": A_DOOR,
     "server/keys/internal.h": A_DOOR,

@@ -75,6 +75,8 @@ struct engine_config {
     /* The model's own layer that guesses ahead gives drafts (struct step, is_ahead). A model
      * without one is refused */
     bool guesses_ahead;
+    /* NULL, or the folder of an EAGLE-3 head, which guesses in that layer's place */
+    const char *eagle;
     /* drafts of a sequence that a step verifies, 0: none; recurrent layers need states for these */
     int max_drafts;
     /* bytes for the states of cached prefixes, of recurrent layers; 0: none, so prefixes are not

@@ -158,6 +158,24 @@ enum norm_names {
     NORM_NAMES_CUT,             /* the name of the norm before the MLP lacks ".weight" */
 };
 
+/* A head beside the model (EAGLE-3: Li et al. 2025) that guesses ahead as the last of the L layers.
+ * That layer has its key-value heads and the width of its MLP. */
+enum { N_TAPS = 3 };
+struct eagle_config {
+    bool is_used;
+    int H; /* query heads */
+    int V; /* tokens that it may guess */
+    /* The vectors of the stream that it reads: 0 is the embedding, i the output of layer i - 1 */
+    int32_t tap[N_TAPS];
+    bool norms_stream;  /* its stream begins with the normed vector */
+    bool has_embedding; /* else it uses the model's */
+    bool maps_ids;      /* its ids are not the model's */
+    float norm_epsilon;
+    struct rope_config rope;
+    int64_t n_parameters, file_bytes;
+    uint64_t stamp; /* of the folder: model_file_stamp */
+};
+
 struct model_config {
     char name[128];        /* general.name, or the name of the file or folder */
     char architecture[32]; /* in GGUF's spelling: "llama" */
@@ -231,6 +249,7 @@ struct model_config {
      * the model; 0: all are */
     int n_ahead;
     bool ahead_is_normed; /* its guesses continue from its normed output, not from its stream */
+    struct eagle_config eagle; /* that layer is a head beside the model */
     struct layer_config layer[MAX_LAYERS];
 };
 
@@ -262,6 +281,11 @@ static inline struct kv_heads config_heads(const struct model_config *config, in
 /* Does a layer guess ahead, rather than belong to the model's own pass? */
 static inline bool config_is_ahead(const struct model_config *config, int layer) {
     return layer >= config->L - config->n_ahead;
+}
+
+/* Does the model's own file have the layer that guesses ahead? */
+static inline bool config_owns_ahead(const struct model_config *config) {
+    return config->n_ahead > 0 && !config->eagle.is_used;
 }
 
 /* Does a layer have attention? */
@@ -358,6 +382,10 @@ static inline struct config_widths config_widest(const struct model_config *conf
         most.q = q > most.q ? q : most.q;
         most.kv = kv > most.kv ? kv : most.kv;
         most.F = F > most.F ? F : most.F;
+    }
+    if (config->eagle.is_used) {
+        const int q = config->eagle.H * config_heads(config, config->L - 1).D;
+        most.q = q > most.q ? q : most.q;
     }
     return most;
 }

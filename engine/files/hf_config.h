@@ -88,10 +88,11 @@ struct hf_config {
     struct json *root;
     /* the text_config of a model that also has other parts, otherwise root */
     const struct json *text;
-    bool has_other_parts;       /* for images or sound */
-    char *folder;               /* NULL: only a config.json was given */
-    char *path;                 /* of config.json */
-    char name[128];             /* of the folder that contains the file */
+    bool has_other_parts; /* for images or sound */
+    bool lists_ids;       /* tensors of whole numbers are listed, too; set before hf_weights_open */
+    char *folder;         /* NULL: only a config.json was given */
+    char *path;           /* of config.json */
+    char name[128];       /* of the folder that contains the file */
     bool has_bias[N_HF_BIASES]; /* values of the keys in config.json */
     /* the embedding is also the head; its value before hf_config_read is the default */
     bool is_tied;

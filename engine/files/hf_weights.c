@@ -138,10 +138,13 @@ static enum status refuse_folder(const char *folder, struct err *err) {
     static const char *const others[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
                                          "consolidated.safetensors", "adapter_model.safetensors",
                                          "tf_model.h5"};
-    char found[MAX_FILE_NAME + 64] = "", other[MAX_FILE_NAME + 1] = "";
+    char found[MAX_FILE_NAME + 128] = "", other[MAX_FILE_NAME + 1] = "";
     for (size_t i = 0; i < sizeof others / sizeof *others && !found[0]; i++)
         if (is_in_folder(folder, others[i]))
-            snprintf(found, sizeof found, "; %s is not read", others[i]);
+            snprintf(found, sizeof found, "; %s is not read%s", others[i],
+                     strncmp(others[i], "pytorch", 7) == 0
+                         ? ": convert it, with save_file of safetensors.torch"
+                         : "");
     if (!found[0]) find_other(folder, other);
     if (other[0])
         snprintf(found, sizeof found, "; if %s has all weights, rename it to " SINGLE, other);
@@ -194,8 +197,8 @@ static enum status list_shards(struct hf_config *hf, const struct shards *shards
     assert(hf->n_shards == shards->n && !hf->weights.tensor);
     weights_init(&hf->weights, (size_t)n_tensors);
     for (int i = 0; i < shards->n && !status; i++) {
-        status =
-            safetensors_list(&hf->shard[i], &hf->weights, hf->packing.method != PACKING_NONE, err);
+        const bool has_numbers = hf->packing.method != PACKING_NONE || hf->lists_ids;
+        status = safetensors_list(&hf->shard[i], &hf->weights, has_numbers, err);
         if (status) blame_file(err, status, shards->file[i]);
         first[i + 1] = hf->weights.n;
         n_computed += hf->shard[i].n_computed;

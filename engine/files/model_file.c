@@ -35,11 +35,28 @@ enum status model_file_open(struct model_file *out, const char *path, enum model
 void model_file_close(struct model_file *file) {
     gguf_close(file->gguf);
     hf_config_close(file->hf);
+    hf_config_close(file->eagle);
     *file = (struct model_file){0};
+}
+
+enum status model_file_guess(struct model_file *file, const struct engine_config *config,
+                             struct err *err) {
+    assert(!file->eagle && (config->guesses_ahead || !config->eagle));
+    file->guesses_ahead = config->guesses_ahead;
+    file->eagle_path = config->eagle;
+    if (!config->eagle) return STATUS_OK;
+    if (!is_folder(config->eagle))
+        return err_set(err, STATUS_USAGE, "speculative-config",
+                       "{speculative-config}: an EAGLE-3 head is a folder with config.json and "
+                       "model.safetensors, and %s is no folder",
+                       config->eagle);
+    return hf_eagle_open(&file->eagle, config->eagle, err);
 }
 
 enum status model_file_check(const struct model_file *file, struct err *err) {
     assert(!file->gguf != !file->hf);
+    enum status status = file->eagle ? hf_weights_check(file->eagle, err) : STATUS_OK;
+    if (status) return status;
     return file->gguf ? gguf_check(file->gguf, err) : hf_weights_check(file->hf, err);
 }
 

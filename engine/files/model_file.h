@@ -15,11 +15,13 @@
 
 struct model_file {
     const char *path;
-    struct gguf *gguf;    /* NULL for a folder or a config.json */
-    struct hf_config *hf; /* NULL for a GGUF file */
-    bool has_stand_in;    /* for a folder whose tokenizer must not be read */
-    bool guesses_ahead;   /* as in struct engine_config */
-    uint64_t stamp;       /* of its files, just before they were opened */
+    struct gguf *gguf;       /* NULL for a folder or a config.json */
+    struct hf_config *hf;    /* NULL for a GGUF file */
+    bool has_stand_in;       /* for a folder whose tokenizer must not be read */
+    bool guesses_ahead;      /* as in struct engine_config */
+    struct hf_config *eagle; /* the folder of a head that guesses ahead, or NULL */
+    const char *eagle_path;
+    uint64_t stamp; /* of its files, just before they were opened */
 };
 
 /* Why a model is opened. */
@@ -34,6 +36,19 @@ enum model_use {
 enum status model_file_open(struct model_file *out, const char *path, enum model_use use,
                             struct err *err);
 void model_file_close(struct model_file *file);
+
+/* Makes the model guess ahead if the settings want it, and opens the folder of their EAGLE-3 head.
+ * Call it before model_config_read; on failure the caller closes the file. */
+enum status model_file_guess(struct model_file *file, const struct engine_config *config,
+                             struct err *err);
+
+/* Opens the folder of a head with float weights (hf_eagle.c). hf_config_close frees it, even after
+ * a failure. */
+enum status hf_eagle_open(struct hf_config **out, const char *folder, struct err *err);
+
+/* Reads the shape of that head and the layers that it reads, in a config whose last layer is the
+ * head's. Fails with STATUS_BAD_FILE (hf_eagle.c). */
+enum status hf_eagle_read(struct model_config *config, const struct hf_config *hf, struct err *err);
 
 /* Fails with STATUS_BAD_FILE if a file of weights was written to after it was opened. Call it after
  * everything was read: only then do all bytes belong to one version of the file. */

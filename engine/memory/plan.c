@@ -421,7 +421,7 @@ static int64_t scratch_bytes(const struct model_config *info, const struct engin
     if (info->mixes_both) gates = config_recurrent_width(info); /* the outputs of states */
     int64_t row = gates + 3 * ranks * K + 2 * q + 2 * kv + 2 * (int64_t)most.F + latent +
                   expert_numbers(info, ranks, !on_cuda(config)) + (ranks + 3) * ahead;
-    int64_t read = (info->is_encoder ? K : info->V) + ahead;
+    int64_t read = (info->is_encoder ? K : info->V) + ahead + info->eagle.V;
     /* a row's products with the matrices A of a few projections, its place in a part, and the
      * inputs of one product */
     if (config->max_adapters > 0)
@@ -442,6 +442,8 @@ enum status memory_plan(struct engine_memory *out, const struct model_config *in
     if (status != STATUS_OK) return status;
     plan.weights = config->dtype == COMPUTE_FLOAT32 ? info->n_parameters * 4 : info->file_bytes;
     if (on_cuda(config) && config->ranks > 1) plan.weights /= config->ranks; /* per device */
+    const struct eagle_config *eagle = &info->eagle;
+    plan.weights += config->dtype == COMPUTE_FLOAT32 ? eagle->n_parameters * 4 : eagle->file_bytes;
     plan.scratch = scratch_bytes(info, config);
     plan.kv_bytes_per_token = token_bytes(info, config, dtype, false, true);
     assert(plan.kv_bytes_per_token > 0 || info->lacks_attention);

@@ -24,6 +24,7 @@ enum status layers_add_ahead(struct model_config *config, const struct model_fil
     const bool has_own = file->hf && has_own_names(&file->hf->weights);
     struct layer_config *layer = &config->layer[config->L];
     assert(config->n_ahead == 0 && config->L > 0 && config->L <= MAX_LAYERS);
+    if (file->eagle) return eagle_add(config, file, err);
     if (!file->guesses_ahead) return STATUS_OK;
     if (family->ahead == AHEAD_NONE)
         return err_set(err, STATUS_BAD_FILE, "speculative-config",

@@ -1,4 +1,4 @@
-#include "engine/models/dummy.h"
+#include "engine/models/model.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "engine/files/model_file.h"
-#include "engine/models/dummy.h"
 #include "engine/models/folder_names.h"
 #include "engine/models/layers.h"
 #include "engine/models/model.h"
@@ -217,7 +216,7 @@ static enum status read_roles(struct model_config *config, const struct weights 
                               const struct model_family *family, struct err *err) {
     role_set optional = roles_fused(family->optional, fused_in_file(weights, family));
     role_set known = config->roles | (optional & ~family_absent_roles(config));
-    if (config->n_ahead > 0) known |= ROLES_AHEAD;
+    if (config_owns_ahead(config)) known |= ROLES_AHEAD;
     for (int i = 0; i < weights->n; i++) {
         const char *name = weights->tensor[i].name;
         enum role role = role_of(config, known, name);
@@ -465,6 +464,7 @@ static enum status read_config(struct model_config *config, struct model_file *f
     if (!status) status = layers_check_xielu(config, err);
     if (!status) status = layers_check_windows(config, family, err);
     if (!status && family->finish) status = family->finish(config, err);
+    if (!status && config->eagle.is_used) status = eagle_check_model(config, err);
     if (status) return hf ? blame_file(err, status, hf->folder ? hf->folder : hf->path) : status;
     if (config->attention_scale == 0) config->attention_scale = 1.0f / sqrtf((float)config->D);
     if (!(config->roles & ROLE_BIT(ROLE_TYPE_EMBEDDING))) config->n_types = 0;

@@ -163,7 +163,7 @@ static enum role find_role(const struct matching *m, const char *name, int *laye
     const char *rest = without_prefix(name), *layers = layers_of(m->family);
     bool of_layer = strncmp(rest, layers, strlen(layers)) == 0;
     char *end = NULL;
-    const char *ahead = m->config->n_ahead > 0 ? folder_ahead_name(rest) : NULL;
+    const char *ahead = config_owns_ahead(m->config) ? folder_ahead_name(rest) : NULL;
     *layer = ahead ? m->config->L - 1 : -1;
     if (ahead) rest = ahead;
     if (of_layer) {
@@ -456,10 +456,10 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
     struct matching m = {.config = config,
                          .weights = weights,
                          .family = family,
-                         .known = known_roles(family) | (config->n_ahead ? ROLES_AHEAD : 0),
+                         .known = known_roles(family),
                          .has_other_parts = hf->has_other_parts};
-    _Static_assert((int)ROLE_NAME_BYTES <= WEIGHT_MAX_RENAMED + 1,
-                   "a role's name is a second name");
+    if (config_owns_ahead(config)) m.known |= ROLES_AHEAD;
+    _Static_assert((int)ROLE_NAME_BYTES <= WEIGHT_MAX_RENAMED + 1, "second names");
     /* transformers ignores biases that no key turns on, so they are unknown here */
     role_set by_key = ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES | ROLES_QK_NORM |
                       ROLES_QK_NORM_HEADS | ROLE_BIT(ROLE_PROJECT_IN) | ROLE_BIT(ROLE_PROJECT_OUT) |

@@ -358,18 +358,22 @@ static void write_layers(struct place *at, struct place *read) {
     for (at->layer = 0; at->layer < L; at->layer++) {
         const bool gathers = at->layer == L - 1 && m->n_ahead == 0;
         read->layer = at->layer, read->t = at->t = &at->model->layers[at->layer];
+        ahead_tap(at);
         layer_mix(at, gathers ? COUNT_ALL_IF_READ : COUNT_ALL);
         if (gathers) layer_gather(read, at);
         layer_end(gathers ? read : at);
     }
+    ahead_tap(at);
     read->layer = at->layer = -1, read->t = at->t = &at->model->ends;
 }
 
 void model_write_program(struct model *model) {
     const struct model_config *m = &model->part;
     struct model_activations *a = &model->act;
-    struct place at = {model,       &model->program, m,        a, -1, &model->ends, COUNT_ALL, a->x,
-                       a->attn_out, a->state_out,    a->inputs};
+    struct model_config *head = m->eagle.is_used ? eagle_config_new(m) : NULL;
+    struct place at = {model,       &model->program, m,         a,
+                       -1,          &model->ends,    COUNT_ALL, a->x,
+                       a->attn_out, a->state_out,    a->inputs, head ? head : m};
     struct place read = at; /* the last rows; queries and keys are no longer needed */
     read.count = COUNT_READ, read.x = a->logit_x, read.inputs = a->logit_inputs;
     read.attn_out = a->q, read.state_out = m->mixes_both ? a->k : NULL;
@@ -380,5 +384,6 @@ void model_write_program(struct model *model) {
     write_layers(&at, &read);
     if (m->n_ahead > 0) ahead_end_pass(&at, &read);
     if (model->shard.rank == 0) read_rows(&read);
-    if (m->n_ahead > 0) ahead_write_program(model);
+    if (m->n_ahead > 0) ahead_write_program(&at);
+    mem_free(head);
 }

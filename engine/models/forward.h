@@ -20,6 +20,9 @@ struct place {
     float *attn_out;  /* of attention or a recurrent layer */
     float *state_out; /* NULL: the layer does not have both */
     float *inputs;    /* the per-layer inputs; NULL: not used */
+    /* of the layer that guesses ahead: its config, m unless it is a head beside the model */
+    const struct model_config *ahead;
+    float *attn_in; /* input of attention, [M][2K] of such a head; NULL: x */
 };
 
 /* Appends a row to the program, for the rows of `at` unless it has a count of its own.
@@ -57,7 +60,11 @@ void layer_end(const struct place *at);
 /* Layers that guess ahead (forward_ahead.c): the end of the model's own pass, after which x is the
  * stream of rows that are read, and the program of guesses. */
 void ahead_end_pass(const struct place *all, const struct place *read);
-void ahead_write_program(struct model *model);
+void ahead_write_program(const struct place *pass);
+
+/* Before layer at->layer: writes the products of the vectors of the stream that an EAGLE-3 head
+ * reads there. Does nothing for other models. */
+void ahead_tap(const struct place *at);
 
 /* Returns the last product of a recurrent layer. */
 struct linear recurrent_output(const struct place *at);

@@ -21,6 +21,7 @@ static struct rope rope_of(const struct place *at) {
     const float *windows = at->model->window_inv_freq, *others = at->model->inv_freq;
     const bool own = l->slides && windows;
     const struct rope_config *rope = own ? &at->m->window_rope : &at->m->rope;
+    if (at->m != &at->model->part) others = at->model->eagle.inv_freq;
     if (l->has_no_rope) return (struct rope){.layout = rope->layout};
     assert(at->m->rope.D_rope == 0 || others);
     return (struct rope){rope->D_rope, own ? windows : others, rope->layout,
@@ -69,7 +70,8 @@ void attention_keys(const struct place *at) {
     of_k.scale = linear_scale(&of_k) * scale_or_one(m->scales.key);
     assert(reads || (of_k.w && !heads.q_gain == !heads.k_gain));
     assert(of_q.w && (n < 3 || of_v.w));
-    ADD(at, OP_MATMUL, .y = {q, k, v, gate}, .x = {at->x}, .norm = norm_before(at), .n_products = n,
+    ADD(at, OP_MATMUL, .y = {q, k, v, gate}, .x = {at->attn_in ? at->attn_in : at->x},
+        .norm = norm_before(at), .n_products = n,
         .products = {of_q, of_k, of_v, {t->w[ROLE_ATTN_GATE]}});
     ADD(at, OP_ROPE_WRITE, .cache_layer = config_kv_layer(m, at->layer),
         .y = {q, reads ? NULL : k, reads ? NULL : v}, .heads = heads);

@@ -174,7 +174,8 @@ enum status layers_finish(struct model_config *config, struct err *err) {
     for (int i = 0; i < config->L && !status; i++) {
         struct layer_config *layer = &config->layer[i];
         layer->values_are_keys = config->keys_serve && !layer->slides;
-        status = check_heads(config, i, err);
+        if (!config->eagle.is_used || !config_is_ahead(config, i)) /* hf_eagle_read did it */
+            status = check_heads(config, i, err);
     }
     return status ? status : check_kinds(config, err);
 }

@@ -10,6 +10,16 @@
  * guess ahead (ahead.c). Fails with STATUS_BAD_FILE if the model lacks one. */
 enum status layers_add_ahead(struct model_config *config, const struct model_file *file,
                              const struct model_family *family, struct err *err);
+/* Reads and checks the EAGLE-3 head with which the file was opened, and makes it the last of the
+ * layers (eagle.c). Fails with STATUS_BAD_FILE; messages name the head's folder.
+ * eagle_check_model then checks that the head's kind of layer can follow the model's. */
+enum status eagle_add(struct model_config *config, const struct model_file *file, struct err *err);
+enum status eagle_check_model(const struct model_config *config, struct err *err);
+
+/* Returns the config of the head as a model: its sizes, norms and rotation are its own, and the
+ * numbers of layers are the model's. mem_free frees it. */
+struct model_config *eagle_config_new(const struct model_config *config);
+
 /* Is it a tensor of that layer that copies the model's embedding or head? The layer uses the
  * model's. */
 bool layers_shares_tensor(const struct model_config *config, int layer, const char *name);

@@ -55,6 +55,37 @@ struct tensors {
     const struct low_ranks *low[N_ROLES]; /* the adapters of w; NULL: w cannot be adapted */
 };
 
+/* The tensors of an EAGLE-3 head (eagle.c) beside those in layers[L - 1]; empty without one. */
+struct eagle {
+    const struct weights *weights; /* its folder's; valid only while the model is loaded */
+    struct matrix *tap[N_TAPS];    /* [K][K] the products of the vectors that it reads */
+    struct matrix *head;           /* [eagle.V][K] */
+    struct matrix *embedding;      /* [V][K]; NULL: the model's */
+    int32_t *to;                   /* [eagle.V] the model's ids, device memory; NULL: the same */
+    float *inv_freq;               /* [D_rope / 2] */
+};
+
+/* A matrix of the head: the columns from `first` on of a tensor [N][columns]. */
+struct eagle_matrix {
+    const char *name;   /* in its folder */
+    enum role role;     /* the role of the model's that has the same form */
+    struct matrix **at; /* in struct model */
+    int N, K, first, columns;
+};
+
+/* A vector of K gains: a role of layers[L - 1]. */
+struct eagle_gain {
+    const char *name;
+    enum role role;
+};
+enum { N_EAGLE_MATRICES = 12, N_EAGLE_GAINS = 4 };
+extern const struct eagle_gain eagle_gains[N_EAGLE_GAINS];
+
+struct model;
+
+/* Lists the matrices of the head of model->config, and their places. Returns their number. */
+int eagle_matrices(struct model *model, struct eagle_matrix out[N_EAGLE_MATRICES]);
+
 /* An adapter's change of one matrix. */
 struct adapter_part {
     int layer;
@@ -130,8 +161,9 @@ struct model_activations {
      * join with embeddings, its stream, and the hidden vectors that the rows of the last
      * pass left: [M][K], [M][2K], [M][K], [R][K]. Ranks above 0 have only its stream */
     float *ahead_hidden, *ahead_joined, *ahead_x, *ahead_kept;
-    float *logit_x; /* [R][K] x of the rows that need logits */
-    float *logits;  /* [rows with logits][V] only on rank 0 */
+    float *guess_logits; /* [R][eagle.V] the logits of a head's own ids */
+    float *logit_x;      /* [R][K] x of the rows that need logits */
+    float *logits;       /* [rows with logits][V] only on rank 0 */
     /* float32 [rows that want it][K_embedding] their hidden vectors, only on rank 0 */
     float *hidden;
     /* [M][K] the partial sum of a rank above 0; zero except between an op and its all_reduce */
@@ -145,6 +177,7 @@ struct model {
     struct backend *backend;
     struct tensors ends;    /* embeddings, last norm, head */
     struct tensors *layers; /* [L] */
+    struct eagle eagle;
     float *inv_freq;        /* [D_rope / 2]; NULL: the model does not rotate positions */
     float *window_inv_freq; /* of layers with windows; NULL: they rotate like the others */
     int n_query_scales;
@@ -176,6 +209,18 @@ static inline const struct program *model_program(const struct model *model,
     assert(!step->is_ahead || model->ahead.n > 0);
     return step->is_ahead ? &model->ahead : &model->program;
 }
+
+/* ---- random weights (dummy.c), for a model of which only the shape is known ----------------- */
+
+/* Lists the tensors of a model with this config: matrices in `dtype`, vectors in float32. They have
+ * NULL data. Values are generated on use from a seed per tensor, the hash of its name. weights_free
+ * frees the list. */
+enum status dummy_weights(struct weights *out, const struct model_config *config, enum dtype dtype,
+                          struct err *err);
+
+/* Returns all rows of a random matrix, in the tensor's type: `bytes` of mem_large, which the caller
+ * frees. */
+void *dummy_matrix(const struct weight *weight);
 
 /* ---- adapters (adapters.c) ------------------------------------------------------------------ */
 
@@ -241,7 +286,7 @@ struct model_buffer {
     int width;          /* numbers per row; 0: this model or rank does not use it */
     bool per_logit_row; /* [max_logit_rows][width], otherwise [max_rows][width] */
 };
-enum { N_MODEL_BUFFERS = 22 };
+enum { N_MODEL_BUFFERS = 23 };
 
 /* Lists the buffers of `a`, for the model's part. */
 void model_buffers(struct model_activations *a, const struct model *model,

@@ -30,6 +30,16 @@ static void mark_tensors(struct model *model, float *marks) {
         }
 }
 
+/* The same for the tensors of an EAGLE-3 head, at the marks of its layer. */
+static void mark_eagle(struct model *model, float *marks) {
+    struct eagle_matrix matrices[N_EAGLE_MATRICES];
+    const int L = model->config.L, n = eagle_matrices(model, matrices);
+    for (int i = 0; i < n; i++) *matrices[i].at = (struct matrix *)(void *)(marks + i);
+    for (int i = 0; i < N_EAGLE_GAINS; i++)
+        model->layers[L - 1].vec[eagle_gains[i].role] = marks + N_EAGLE_MATRICES + i;
+    model->eagle.inv_freq = marks;
+}
+
 void model_print_outline(const struct model_config *config, struct shard shard, FILE *out) {
     struct model model = {.config = *config, .shard = shard};
     assert(shard.rank >= 0 && shard.rank < shard.ranks);
@@ -39,6 +49,7 @@ void model_print_outline(const struct model_config *config, struct shard shard, 
     model.layers = mem_calloc((size_t)config->L, sizeof *model.layers);
     model.act.max_rows = model.act.max_logit_rows = 1;
     mark_tensors(&model, marks);
+    if (config->eagle.is_used) mark_eagle(&model, marks + (size_t)(config->L - 1) * N_ROLES);
     model.inv_freq = marks;
     if (config->window_rotation != WINDOW_ROPE_SAME) model.window_inv_freq = marks;
     model_buffers(&model.act, &model, buffers);
@@ -69,6 +80,18 @@ static void begin_item(struct line *line) {
     line->has_item = true;
 }
 
+/* Finds a matrix of an EAGLE-3 head. */
+static bool find_eagle(const struct line *line, const struct matrix *w, struct eagle_matrix *out) {
+    struct model model = *line->model; /* the list has places in the model, which may be const */
+    struct eagle_matrix all[N_EAGLE_MATRICES];
+    const int n = model.config.eagle.is_used ? eagle_matrices(&model, all) : 0;
+    for (int i = 0; i < n; i++) {
+        *out = all[i];
+        if (*all[i].at == w) return true;
+    }
+    return false;
+}
+
 /* Returns the role of a matrix in the row's layer or outside of layers. */
 static enum role role_of(const struct line *line, const struct matrix *w) {
     const int layer = line->row->layer;
@@ -82,6 +105,8 @@ static enum role role_of(const struct line *line, const struct matrix *w) {
 /* Returns the columns of a matrix, and its rows in *N: of all experts together. */
 static int shape_of(const struct line *line, const struct matrix *w, int *N) {
     const struct model_config *m = &line->model->part;
+    struct eagle_matrix of_head;
+    if (find_eagle(line, w, &of_head)) return *N = of_head.N, of_head.K;
     const struct role_info *info = role_info(role_of(line, w));
     *N = role_extent(m, info->N, line->row->layer);
     if (info->of_experts) *N *= m->experts.E;
@@ -91,8 +116,11 @@ static int shape_of(const struct line *line, const struct matrix *w, int *N) {
 static void print_matrix(struct line *line, const struct matrix *w) {
     if (!w) return;
     int N, K = shape_of(line, w, &N);
+    struct eagle_matrix of_head;
     begin_item(line);
-    const char *name = config_role_gguf(&line->model->part, role_of(line, w));
+    const char *name = find_eagle(line, w, &of_head)
+                           ? of_head.name
+                           : config_role_gguf(&line->model->part, role_of(line, w));
     fprintf(line->out, "%s [%d x %d]", name, N, K);
 }
 
@@ -140,12 +168,14 @@ static int state_width(const struct line *line, bool is_output, int i) {
 /* The numbers per row of queries, keys and outputs of attention. */
 static int head_width(const struct line *line, bool is_output, int i) {
     const struct model_config *m = &line->model->part;
+    const bool is_eagle = m->eagle.is_used && config_is_ahead(m, line->row->layer);
+    const int H = is_eagle ? m->eagle.H : m->H;
     const struct op_row *row = line->row;
     const struct kv_heads heads = config_heads(m, row->layer);
     const struct latent_config *c = &m->latent;
     if (row->op == OP_LATENT_WRITE && !is_output) return m->H * (c->D_unrotated + c->D_rope);
     if (row->op == OP_ATTENTION && is_output && c->is_used) return m->H * c->rank;
-    return is_output && i > 0 ? heads.G * heads.D : m->H * heads.D;
+    return is_output && i > 0 ? heads.G * heads.D : H * heads.D;
 }
 
 /* The numbers per row of the row's i-th output or input. */
@@ -179,7 +209,10 @@ static int width_of(const struct line *line, bool is_output, int i) {
     case OP_JOIN:
         return is_output ? 2 * row->K : row->K;
     case OP_LOGITS:
-        return is_output ? m->V : m->K_embedding;
+        K = shape_of(line, row->lm_head.linear.w, &N);
+        return is_output ? N : K;
+    case OP_SPREAD:
+        return is_output ? row->spread.V : row->K;
     default:
         return row->K;
     }

@@ -355,6 +355,9 @@ void op_matmul_heads(struct backend *b, float *y, const float *x, const struct h
 void op_latent_write(struct backend *b, struct kv_cache *cache, int layer,
                      const struct latent *latent, float *q, const float *from, float *k);
 void op_gather(struct backend *b, float *y, const float *x, int K);
+void op_recall(struct backend *b, float *y, const float *x, int M, int K);
+void op_spread(struct backend *b, float *y, const float *x, const struct spread *spread, int R,
+               int K);
 void op_norm(struct backend *b, float *y, const float *x, const struct norm *norm, int M, int K);
 void op_join(struct backend *b, float *y, const float *a, const float *other,
              const struct join *join, int M, int K);

@@ -7,6 +7,7 @@
  * sends no more events and its thread can end before the loop's handles are closed.
  */
 #include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <xxhash.h>
@@ -85,6 +86,8 @@ static void store_identity(const struct app *app, uint64_t identity[2]) {
     const char *backend = engine_backend_name(app->engine); /* the layout depends on the path */
     buf_add(&text, backend, strcspn(backend, ","));
     if (engine_model(app->engine)->n_ahead > 0) buf_add(&text, " ahead", 6); /* one more layer */
+    if (engine_model(app->engine)->eagle.is_used)
+        buf_printf(&text, " %" PRIu64, engine_model(app->engine)->eagle.stamp);
     const XXH128_hash_t hash = XXH3_128bits(text.data, text.length);
     identity[0] = hash.low64;
     identity[1] = hash.high64;

@@ -142,7 +142,8 @@ static int find_draft(struct options *options) {
 
 int find_models(struct options *options) {
     int code = find_main(options);
-    bool drafts = options->scheduler.speculation.method == SPECULATION_DRAFT_MODEL;
+    const enum speculation_method method = options->scheduler.speculation.method;
+    bool drafts = method == SPECULATION_DRAFT_MODEL || method == SPECULATION_EAGLE3;
     return code == 0 && drafts ? find_draft(options) : code;
 }
 

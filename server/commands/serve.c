@@ -98,7 +98,11 @@ static void report(const struct app *app) {
     log_line(LOG_INFO, "model %s: %s, %.1f M parameters, %s, context %d, served as \"%s\"", m->name,
              m->architecture, (double)m->n_parameters * 1e-6, m->quantisation,
              memory->max_model_len, app->model_name);
-    if (m->n_ahead > 0)
+    if (m->eagle.is_used)
+        log_line(LOG_INFO,
+                 "an EAGLE-3 head of %d tokens guesses beyond the next one, for drafts (eagle3)",
+                 m->eagle.V);
+    else if (m->n_ahead > 0)
         log_line(LOG_INFO, "layer %d guesses tokens beyond the next one, for drafts (mtp)",
                  m->L - 1);
     if (m->n_unread_layers > 0)

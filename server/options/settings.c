@@ -25,7 +25,8 @@ void options_settle(struct options *options) {
     engine->allow_batch_variant_gemm = !options->stated.deterministic;
     engine->dummy = options->stated.load_format == LOAD_DUMMY;
     engine->window_blocks = -1;
-    engine->guesses_ahead = speculation->method == SPECULATION_AHEAD;
+    engine->eagle = speculation->method == SPECULATION_EAGLE3 ? speculation->model : NULL;
+    engine->guesses_ahead = speculation->method == SPECULATION_AHEAD || engine->eagle;
     engine->max_drafts = speculates ? speculation->max_tokens : 0;
     if (!options->scheduler.prefix_caching) engine->state_checkpoints = 0;
     if (engine->gpu_memory_utilization <= 0) engine->gpu_memory_utilization = -1; /* 0: a default */

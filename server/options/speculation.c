@@ -13,6 +13,7 @@ static const struct named_value method_names[] = {{"none", SPECULATION_NONE},
                                                   {"suffix", SPECULATION_SUFFIX},
                                                   {"draft_model", SPECULATION_DRAFT_MODEL},
                                                   {"mtp", SPECULATION_AHEAD},
+                                                  {"eagle3", SPECULATION_EAGLE3},
                                                   {"deepseek_mtp", SPECULATION_AHEAD},
                                                   {"glm4_moe_mtp", SPECULATION_AHEAD},
                                                   {"glm4_moe_lite_mtp", SPECULATION_AHEAD},
@@ -45,15 +46,19 @@ static enum status read_method(const struct speculation_reading *r, const char *
     }
     return err_set(r->err, STATUS_USAGE, "speculative-config",
                    "%s: the method \"%.40s\" is not served; use \"ngram\", \"suffix\", "
-                   "\"draft_model\", \"mtp\" or \"none\"",
+                   "\"draft_model\", \"mtp\", \"eagle3\" or \"none\"",
                    r->who, name);
+}
+
+static bool needs_model(enum speculation_method method) {
+    return method == SPECULATION_DRAFT_MODEL || method == SPECULATION_EAGLE3;
 }
 
 /* Reads "model": the path of a draft model or, as in vLLM, the name of a method without a model. */
 static enum status read_model(const struct speculation_reading *r, const char *text,
                               struct speculation *out) {
     const struct named_value *method = find_method(text);
-    if (method && method->value != SPECULATION_DRAFT_MODEL)
+    if (method && !needs_model((enum speculation_method)method->value))
         return read_method(r, text, &out->method);
     if (!*text || strlen(text) >= sizeof out->model)
         return wrong(r, "model", "must be the path of a model, of at most 1023 bytes");
@@ -95,8 +100,12 @@ static enum status read_member(const struct speculation_reading *r, const struct
 static enum status match_model(const struct speculation_reading *r, bool has_method,
                                struct speculation *out) {
     if (*out->model && !has_method) out->method = SPECULATION_DRAFT_MODEL;
-    if (*out->model && out->method != SPECULATION_DRAFT_MODEL)
-        return wrong(r, "model", "is only for the method \"draft_model\"");
+    if (*out->model && !needs_model(out->method))
+        return wrong(r, "model", "is only for the methods \"draft_model\" and \"eagle3\"");
+    if (!*out->model && out->method == SPECULATION_EAGLE3)
+        return wrong(r, "method",
+                     "\"eagle3\" needs the folder of a head: {\"method\": \"eagle3\", "
+                     "\"model\": \"FOLDER\"}");
     if (!*out->model && out->method == SPECULATION_DRAFT_MODEL)
         return wrong(r, "method",
                      "\"draft_model\" needs a model: {\"method\": \"draft_model\", \"model\": "

@@ -120,7 +120,7 @@ START_TEST(times_are_of_every_op) {
         bool once = op != OP_STEP && op != OP_GATHER && op != OP_NORM_ADD && op != OP_EXPERTS &&
                     op != OP_SHORT_CONV && op != OP_DELTA_RULE && op != OP_STATE_SPACE &&
                     op != OP_MATMUL_HEADS && op != OP_LATENT_WRITE && op != OP_JOIN &&
-                    op != OP_NORM &&
+                    op != OP_NORM && op != OP_RECALL && op != OP_SPREAD &&
                     op != OP_HIDDEN &&   /* only in other models, or for embeddings */
                     op != OP_ALL_REDUCE; /* only with several ranks */
         ck_assert_msg(!once || all.calls[op] >= STEPS, "%s", op_name((enum op)op));

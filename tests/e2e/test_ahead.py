@@ -1,4 +1,5 @@
-"""A model's own layer that guesses ahead (--speculative-config mtp): it changes no byte, and its right guesses save steps."""
+"""A model's own layer that guesses ahead (--speculative-config mtp) and EAGLE-3 heads beside a model (eagle3): they change no byte, and their
+right guesses save steps."""
 import concurrent.futures
 import json
 import shutil
@@ -143,3 +144,67 @@ def test_a_model_without_such_a_layer_is_refused():
                            "--speculative-config", "mtp"], capture_output=True, text=True, timeout=120)
     assert done.returncode != 0
     assert '--speculative-config: the method "mtp" needs a layer of the model that guesses ahead' in done.stderr
+
+
+HEADS = ["eagle_llama", "eagle_qwen3"]
+
+
+def eagle3(name, n=3):
+    return json.dumps({"method": "eagle3", "model": str(FOLDERS / f"{name}_head"), "num_speculative_tokens": n})
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_guesses_of_a_head_change_no_byte_and_some_are_right(name):
+    plain = Server(*FLAGS, model=FOLDERS / name).wait_until_ready()
+    bodies = [{"max_tokens": 24, "ignore_eos": True, **body} for body in BODIES]
+    wanted = [ask(plain, body) for body in bodies]
+    plain.stop()
+    server = Server(*FLAGS, "--speculative-config", eagle3(name), "--always-speculate", model=FOLDERS / name).wait_until_ready()
+    assert "guesses beyond the next one, for drafts (eagle3)" in server.log_tail()
+    assert [ask(server, body) for body in bodies] == wanted
+    with concurrent.futures.ThreadPoolExecutor(5) as pool:
+        assert list(pool.map(lambda body: ask(server, body), bodies)) == wanted
+    drafts, accepted = (counter(server, f"spec_decode_num_{kind}_tokens") for kind in ("draft", "accepted"))
+    server.stop()
+    # the heads were trained on the model's greedy text after 7 (make_eagle.py)
+    assert 0 < accepted < drafts
+
+
+def test_a_trained_head_saves_steps():
+    flags = (*FLAGS, "--speculative-config", eagle3("eagle_qwen3"), "--always-speculate")
+    server = Server(*flags, model=FOLDERS / "eagle_qwen3").wait_until_ready()
+    ask(server, {"prompt": [7], "temperature": 0, "max_tokens": 20, "ignore_eos": True})
+    assert counter(server, "spec_decode_num_accepted_tokens") >= 10
+    server.stop()
+
+
+def refused(model, head, *flags):
+    config = json.dumps({"method": "eagle3", "model": str(head)})
+    done = subprocess.run([BINARY, "serve", "--model", model, "--port", "0", "--speculative-config", config, *flags],
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    return done.stderr
+
+
+def test_a_head_of_another_model_is_refused():
+    head = FOLDERS / "eagle_llama_head"
+    said = refused(ROOT / "tests/vectors/families/qwen2.gguf", head)
+    assert f"{head}/config.json: key hidden_size: the head is for a model with 32, and this model has 64; name the head that was trained" in said
+    assert "recurrent layers" in refused(FOLDERS / "qwen3_5", head) or "hidden_size" in refused(FOLDERS / "qwen3_5", head)
+    assert "--tensor-parallel-size; give 1" in refused(FOLDERS / "eagle_llama", head, "--tensor-parallel-size", "2")
+
+
+def test_a_head_without_its_ids_is_refused(tmp_path):
+    shutil.copytree(FOLDERS / "eagle_llama_head", tmp_path / "head")
+    path = tmp_path / "head/model.safetensors"
+    raw = path.read_bytes()
+    start = 8 + struct.unpack("<Q", raw[:8])[0]
+    tensors = json.loads(raw[8:start])
+    begin, end = tensors.pop("d2t")["data_offsets"]
+    for about in tensors.values():
+        if "data_offsets" in about and about["data_offsets"][0] >= end:
+            about["data_offsets"] = [place - (end - begin) for place in about["data_offsets"]]
+    header = json.dumps(tensors).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + raw[start:start + begin] + raw[start + end:])
+    said = refused(FOLDERS / "eagle_llama", tmp_path / "head")
+    assert "tensor d2t is missing: it says which of the model's 299 tokens are the 150 of the head (draft_vocab_size)" in said

@@ -1,10 +1,12 @@
-/* Drafts of a model's own layer that guesses ahead: the reference's guesses (make_ahead.py) at all
+/* Drafts of a model's own layer that guesses ahead, and of EAGLE-3 heads beside a model (eagle_*):
+ * the reference's guesses (make_ahead.py, make_eagle.py) at all
  * places of a text, whatever the scheduler did before, and the bytes of the model without drafts.
  * A key of a wrong token, a wrong hidden vector or a draft's row that stays changes some guess. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "support/suite_main.h"
 #include "support/watched.h"
@@ -13,8 +15,15 @@ enum { LENGTH = WATCHED_LENGTH };
 
 static const char *const folders[] = {"glm4moe",      "deepseek_v3",   "qwen3_5",
                                       "glm4moe.gguf", "glm4_moe_lite", "qwen3_5_moe",
-                                      "qwen3_next",   "qwen3_5.gguf",  "deepseek_v3.gguf"};
+                                      "qwen3_next",   "qwen3_5.gguf",  "deepseek_v3.gguf",
+                                      "eagle_llama",  "eagle_qwen3"};
 enum { N_FOLDERS = sizeof folders / sizeof *folders };
+
+/* The least comparisons, if there are n without accepted drafts: heads are trained, so that many of
+ * theirs are accepted, and steps begin at fewer places. */
+static int least_compared(int folder, int n) {
+    return strncmp(folders[folder], "eagle", 5) == 0 ? n / 4 : n;
+}
 
 /* ---- the same guesses ----------------------------------------------------------------------- */
 
@@ -27,7 +36,7 @@ START_TEST(guesses_are_those_of_the_reference) {
         watched_ask(w, prompt, 1);
         watched_finish(w);
     }
-    ck_assert_int_gt(w->n_compared, WATCHED_PROMPTS * 3 * (WATCHED_TOKENS - 8));
+    ck_assert_int_gt(w->n_compared, least_compared(_i, WATCHED_PROMPTS * 3 * (WATCHED_TOKENS - 8)));
     watched_free(w);
 }
 END_TEST
@@ -46,7 +55,7 @@ START_TEST(guesses_do_not_depend_on_steps) {
             for (int k = 0; k < 4; k++) watched_ask(w, k % 2, k == 3 ? 3 : 1);
             watched_finish(w);
         }
-        ck_assert_int_gt(w->n_compared, 60);
+        ck_assert_int_gt(w->n_compared, least_compared(_i, 60));
         watched_free(w);
     }
 }
@@ -61,7 +70,7 @@ START_TEST(guesses_survive_preemption) {
     struct scheduler_stats stats;
     scheduler_stats(w->scheduler, &stats);
     ck_assert_uint_gt(stats.preemptions, 0);
-    ck_assert_int_gt(w->n_compared, 20);
+    ck_assert_int_gt(w->n_compared, least_compared(_i, 20));
     watched_free(w);
 }
 END_TEST
@@ -78,7 +87,7 @@ START_TEST(guesses_after_a_pause_are_right) {
     ck_assert_int_eq(w->n_compared, before);
     sequence->request->max_drafts = WATCHED_GUESSES;
     watched_finish(w);
-    ck_assert_int_gt(w->n_compared, before + 10);
+    ck_assert_int_gt(w->n_compared, before + least_compared(_i, 10));
     watched_free(w);
 }
 END_TEST
@@ -93,7 +102,7 @@ START_TEST(guesses_after_accepted_drafts_are_right) {
     watched_finish(w);
     scheduler_stats(w->scheduler, &stats);
     ck_assert_uint_gt(stats.accepted_tokens, 4);
-    ck_assert_int_gt(w->n_compared, WATCHED_TOKENS / 2);
+    ck_assert_int_gt(w->n_compared, least_compared(_i, WATCHED_TOKENS / 2));
     watched_free(w);
 }
 END_TEST
@@ -167,16 +176,19 @@ static void run_case(const struct request_set *set, uint64_t seed, struct tally 
 START_TEST(guesses_change_no_byte) {
     static const enum kv_dtype types[N_FOLDERS] = {KV_DTYPE_AUTO, KV_DTYPE_Q8_0, KV_DTYPE_FLOAT16,
                                                    KV_DTYPE_FLOAT32, KV_DTYPE_AUTO};
-    char path[96];
+    char path[96], head[112];
     struct request_set *set = mem_calloc(1, sizeof *set);
     struct tally sum = {0};
     snprintf(path, sizeof path, "tests/vectors/ahead/%s", folders[_i]);
-    *set = (struct request_set){
-        .model = {.file = path, .kv_dtype = types[_i], .max_model_len = LENGTH},
-        .reference_path = "plain",
-        .long_prompt = LENGTH * 2 / 3,
-        .longest = LENGTH / 2,
-        .reads = true};
+    snprintf(head, sizeof head, "%s_head", path);
+    *set = (struct request_set){.model = {.file = path,
+                                          .eagle = access(head, F_OK) == 0 ? head : NULL,
+                                          .kv_dtype = types[_i],
+                                          .max_model_len = LENGTH},
+                                .reference_path = "plain",
+                                .long_prompt = LENGTH * 2 / 3,
+                                .longest = LENGTH / 2,
+                                .reads = true};
     request_set_init(set, (uint64_t)_i + 1, ASKED, NULL, 0);
     request_set_learn(set);
     for (uint64_t seed = 1; seed <= CASES; seed++) run_case(set, seed, &sum);

@@ -53,6 +53,9 @@ START_TEST(speculation_is_an_object_or_a_word) {
     ck_assert_int_eq(read_text("{\"method\": \"mtp\", \"num_speculative_tokens\": 1}", &s),
                      STATUS_OK);
     ck_assert(s.method == SPECULATION_AHEAD && s.max_tokens == 1);
+    ck_assert_int_eq(read_text("{\"method\": \"eagle3\", \"model\": \"a\"}", &s), STATUS_OK);
+    ck_assert(s.method == SPECULATION_EAGLE3 && s.max_tokens == MAX_DRAFTS);
+    ck_assert_str_eq(s.model, "a");
 }
 END_TEST
 
@@ -74,11 +77,15 @@ START_TEST(wrong_speculation_is_named) {
         {"{\"method\":\"ngram\",\"prompt_lookup_min\":4,\"prompt_lookup_max\":3}",
          "prompt_lookup_min must be at most prompt_lookup_max"},
         {"{\"method\":\"ngram\",\"k\":1}", "k is an unknown key"},
-        {"{\"method\":\"mtp\",\"model\":\"a.gguf\"}", "is only for the method \"draft_model\""},
+        {"{\"method\":\"mtp\",\"model\":\"a.gguf\"}",
+         "is only for the methods \"draft_model\" and \"eagle3\""},
+        {"eagle3", "method \"eagle3\" needs the folder of a head"},
+        {"{\"method\":\"eagle3\"}", "method \"eagle3\" needs the folder of a head"},
         {"draft_model", "method \"draft_model\" needs a model"},
         {"{\"method\":\"draft_model\"}", "method \"draft_model\" needs a model"},
         {"{\"method\":\"draft_model\",\"model\":\"\"}", "model must be the path of a model"},
-        {"{\"method\":\"ngram\",\"model\":\"a.gguf\"}", "is only for the method \"draft_model\""},
+        {"{\"method\":\"ngram\",\"model\":\"a.gguf\"}",
+         "is only for the methods \"draft_model\" and \"eagle3\""},
     };
     struct speculation s;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -83,6 +83,7 @@ struct setting {
 /* The settings that belong to the model, and may change the bytes. */
 struct model_choice {
     const char *file;
+    const char *eagle; /* the folder of a head that guesses ahead, or NULL */
     enum kv_dtype kv_dtype;
     int max_model_len;
     enum device device;

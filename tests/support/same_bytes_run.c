@@ -181,6 +181,7 @@ static struct engine *open_engine(const struct run *run) {
     kv.block_size = s->block_size;
     kv.L += s->guesses_ahead;
     config.guesses_ahead = s->guesses_ahead;
+    config.eagle = s->guesses_ahead ? m->eagle : NULL;
     if (s->draft_model && !run->set->has_states) config.drafter = &drafter;
     config.max_drafts = s->max_drafts;
     config.state_checkpoints = s->checkpoints * run->set->state_bytes;

@@ -195,7 +195,9 @@ static void ask_model(struct request_set *set) {
                                    .max_model_len = 16,
                                    .max_num_seqs = 1,
                                    .max_num_batched_tokens = 1,
-                                   .block_size = 16};
+                                   .block_size = 16,
+                                   .guesses_ahead = set->model.eagle != NULL,
+                                   .eagle = set->model.eagle};
     struct engine *engine;
     struct err err = {0};
     if (engine_open(&engine, &config, &err) != STATUS_OK) {
@@ -208,7 +210,8 @@ static void ask_model(struct request_set *set) {
     set->kv = (struct kv_config){
         .L = config_kv_heads(m, set->heads), .G = m->G, .D = m->D, .n_blocks = 1};
     set->kv.heads = set->heads;
-    if (set->kv.L > 0) set->heads[set->kv.L] = set->heads[set->kv.L - 1]; /* for guesses_ahead */
+    set->kv.L -= m->n_ahead; /* the layer of a head beside the model counts for guesses_ahead */
+    if (set->kv.L > 0 && m->n_ahead == 0) set->heads[set->kv.L] = set->heads[set->kv.L - 1];
     set->has_states = config_recurrent_layers(m) > 0;
     set->state_bytes = (int64_t)config_recurrent_layers(m) * config_state_floats(m) * 4;
     for (int i = 0; i < m->L; i++) {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- the reference -------------------------------------------------------------------------- */
 
@@ -72,8 +73,15 @@ static void on_events(void *arg, const struct event *events, int n) {
     for (int i = 0; i < n; i++) w->n_live -= events[i].last;
 }
 
+/* Writes the path of the model's EAGLE-3 head. Returns NULL if it has none. */
+static const char *head_of(const char *path, char out[112]) {
+    snprintf(out, 112, "%s_head", path);
+    return access(out, F_OK) == 0 ? out : NULL;
+}
+
 static struct engine *open_watched(const char *path, const struct setting *s, enum device device,
                                    int ranks) {
+    char head[112];
     struct engine_config config = {.model = path,
                                    .ranks = ranks,
                                    .threads = s->threads,
@@ -88,6 +96,7 @@ static struct engine *open_watched(const char *path, const struct setting *s, en
                                    .block_size = s->block_size,
                                    .max_drafts = WATCHED_GUESSES,
                                    .guesses_ahead = true,
+                                   .eagle = head_of(path, head),
                                    .state_checkpoints = -1,
                                    .enforce_eager = s->eager,
                                    .warm_up = s->warm_up,

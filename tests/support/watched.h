@@ -27,7 +27,8 @@ struct watched {
     char first[160];
 };
 
-/* Opens tests/vectors/ahead/NAME in float32. watched_free frees it. */
+/* Opens tests/vectors/ahead/NAME in float32, with the head in NAME_head if that exists.
+ * watched_free frees it. */
 struct watched *watched_new(const char *name, const struct setting *s, enum device device,
                             int ranks);
 void watched_free(struct watched *w);

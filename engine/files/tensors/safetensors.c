@@ -141,10 +141,11 @@ static enum status read_type(struct weight *weight, const struct json *entry, bo
     static const struct {
         const char *name;
         int type;
-    } types[] = {
-        {"F32", DTYPE_F32},           {"F16", DTYPE_F16},      {"BF16", DTYPE_BF16},
-        {"I32", WEIGHT_RAW_I32},      {"I64", WEIGHT_RAW_I64}, {"I8", WEIGHT_RAW_I8},
-        {"F8_E4M3", WEIGHT_RAW_E4M3}, {"U8", WEIGHT_RAW_U8},   {"F8_E8M0", WEIGHT_RAW_E8M0}};
+    } types[] = {{"F32", DTYPE_F32},           {"F16", DTYPE_F16},
+                 {"BF16", DTYPE_BF16},         {"I32", WEIGHT_RAW_I32},
+                 {"I64", WEIGHT_RAW_I64},      {"I8", WEIGHT_RAW_I8},
+                 {"F8_E4M3", WEIGHT_RAW_E4M3}, {"U8", WEIGHT_RAW_U8},
+                 {"F8_E8M0", WEIGHT_RAW_E8M0}, {"BOOL", WEIGHT_RAW_U8}};
     const struct json *value = json_member(entry, "dtype");
     for (size_t i = 0; i < (packed ? sizeof types / sizeof *types : FLOATS); i++) {
         weight->type = (enum dtype)types[i].type;

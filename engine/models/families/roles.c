@@ -465,6 +465,7 @@ bool config_may_have_in(const struct model_config *config, enum role role, int l
          is_of_experts = role >= ROLE_ROUTER;
     if (role_is_of_layer(role) != (layer >= 0)) return false;
     if (layer < 0) return true;
+    if (config->eagle.is_used && config_is_ahead(config, layer)) return false;
     if (is_of_ahead) return config_is_ahead(config, layer);
     bool is_of_conv = role >= ROLE_CONV_IN && role <= ROLE_STATE_OUT,
          is_of_heads = role >= ROLE_Q && role <= ROLE_SINKS;

@@ -21,6 +21,14 @@ struct source {
     int first, N, K; /* rows first .. first + N; K 0: a vector */
 };
 
+/* Loads the tensors of the model's EAGLE-3 head from its folder, and its frequencies
+ * (load_eagle.c). load_eagle_free frees those that are not in the layers. */
+enum status load_eagle(const struct loader *l);
+void load_eagle_free(struct model *model);
+
+/* Loads the frequencies of a rotation. */
+enum status load_rotation(const struct loader *l, const struct rope_config *rope, float **out);
+
 /* Loads rows of a source, or this rank's part of them, as the tensor out->w[role] or
  * out->vec[role]. */
 enum status load_rows(const struct loader *l, struct tensors *out, enum role role,

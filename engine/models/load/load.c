@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "engine/memory/device.h"
-#include "engine/models/dummy.h"
 #include "engine/models/load/internal.h"
 #include "engine/models/load/load.h"
 #include "engine/models/load/weight_cache.h"
@@ -303,6 +302,7 @@ static enum status load_all(const struct loader *l) {
     if (!status) status = load_layer_scales(l);
     if (!status) status = load_ones(l);
     if (!status) status = load_slopes(l);
+    if (!status && model->config.eagle.is_used) status = load_eagle(l);
     for (int i = 0; i < L && !status; i++) {
         status = load_tensors(l, &model->layers[i], i);
         if (!status && settings->gives_up && atomic_load(settings->gives_up))
@@ -364,6 +364,7 @@ void model_unload(struct model *model) {
     program_free(&model->ahead);
     mem_free(model->layers);
     free_tensors(model, &model->ends, -1);
+    load_eagle_free(model);
     mapping_close(&model->kept);
     mem_free(model->layer_scale);
     size_t bytes = (size_t)model->n_ones * sizeof(float);

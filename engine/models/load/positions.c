@@ -57,6 +57,11 @@ enum status load_frequencies(const struct loader *l) {
     return status;
 }
 
+enum status load_rotation(const struct loader *l, const struct rope_config *rope, float **out) {
+    int length = l->settings->max_model_len;
+    return load_kind(l, rope, N_ROLES, length ? length : l->model->config.context_length, out);
+}
+
 enum status load_query_scales(const struct loader *l) {
     struct model *model = l->model;
     const struct model_config *m = &model->config;

@@ -1,5 +1,6 @@
 /* Ops on rows. The path's function computes each row, on any thread. If there are only a few rows,
  * the caller's thread computes them, because a hand-over would cost more. */
+#include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
@@ -11,6 +12,7 @@ struct rows_job {
     float *x, *y;
     const float *other; /* the second input of a join */
     const struct join *join;
+    const struct spread *spread;
     const struct embedding *embedding;
     const struct norm *norm;
     size_t length; /* length of a row */
@@ -131,6 +133,39 @@ void op_gather(struct backend *b, float *y, const float *x, int K) {
     for (int i = 0; i < step->R; i++)
         memcpy(y + (size_t)i * (size_t)K, x + (size_t)step->logit_row[i] * (size_t)K,
                (size_t)K * sizeof *y);
+}
+
+void op_recall(struct backend *b, float *y, const float *x, int M, int K) {
+    const struct step *step = cpu_of(b)->step;
+    assert(K > 0 && M == step->M && step->hidden_row);
+    for (int m = 0; m < M; m++)
+        memcpy(y + (size_t)m * (size_t)K, x + (size_t)step->hidden_row[m] * (size_t)K,
+               (size_t)K * sizeof *y);
+}
+
+static void spread_piece(void *arg, int i, int thread) {
+    struct rows_job *job = arg;
+    const struct spread *spread = job->spread;
+    const size_t V = (size_t)spread->V;
+    (void)thread;
+    for (int m = i * job->rows; m < piece_end(job, i); m++) {
+        const float *x = job->x + (size_t)m * job->length;
+        float *y = job->y + (size_t)m * V;
+        for (size_t id = 0; id < V; id++) y[id] = -INFINITY;
+        for (size_t k = 0; k < job->length; k++) y[spread->to[k]] = x[k];
+    }
+}
+
+void op_spread(struct backend *b, float *y, const float *x, const struct spread *spread, int R,
+               int K) {
+    assert(K > 0 && R >= 0 && spread->to && spread->V >= K);
+    struct rows_job job = {.cpu = cpu_of(b),
+                           .x = (float *)x,
+                           .y = y,
+                           .spread = spread,
+                           .M = R,
+                           .length = (size_t)K}; /* x is only read */
+    run_rows(&job, spread_piece);
 }
 
 static void join_piece(void *arg, int i, int thread) {

@@ -1,0 +1,276 @@
+/* EAGLE-3 heads beside a model: their part of the model, and the refused folders, models and
+ * settings. tests/scheduler/test_ahead.c compares their guesses. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/internal.h"
+#include "engine/models/layers.h"
+#include "support/folder_copy.h"
+#include "support/suite_main.h"
+
+#define LLAMA "tests/vectors/ahead/eagle_llama"
+#define QWEN3 "tests/vectors/ahead/eagle_qwen3"
+
+static struct engine_config config_of(const char *model, const char *head) {
+    return (struct engine_config){.model = model,
+                                  .stand_in_vocabulary = true,
+                                  .threads = 1,
+                                  .max_num_seqs = 2,
+                                  .max_num_batched_tokens = 8,
+                                  .block_size = 16,
+                                  .kv_memory = 1 << 20,
+                                  .max_drafts = 2,
+                                  .guesses_ahead = true,
+                                  .eagle = head};
+}
+
+static struct engine *open_model(const struct engine_config *config) {
+    struct engine *engine;
+    struct err err = {0};
+    ck_assert_msg(engine_open(&engine, config, &err) == STATUS_OK, "%s", err.message);
+    return engine;
+}
+
+static void check_refused(const struct engine_config *config, enum status wanted,
+                          const char *words) {
+    struct engine *engine;
+    struct err err = {0};
+    ck_assert_int_eq(engine_open(&engine, config, &err), wanted);
+    ck_assert_msg(strstr(err.message, words) != NULL, "%s", err.message);
+    ck_assert_ptr_null(engine);
+}
+
+/* The head is one more layer in the cache and in the plan, and has a program of its own. */
+START_TEST(the_head_is_planned_and_loaded) {
+    struct engine_config config = config_of(QWEN3, QWEN3 "_head");
+    struct engine *with = open_model(&config);
+    config.guesses_ahead = false, config.eagle = NULL;
+    struct engine *without = open_model(&config);
+    const struct model_config *m = engine_model(with);
+    ck_assert(engine_model(without)->L == 5 && m->L == 6 && m->n_ahead == 1);
+    ck_assert(m->eagle.H == 6 && m->layer[5].heads.G == 3 && m->layer[5].heads.D == 8);
+    ck_assert(m->eagle.has_embedding && !m->eagle.maps_ids && m->eagle.norms_stream);
+    ck_assert_int_eq(m->n_parameters, engine_model(without)->n_parameters);
+    ck_assert_int_gt(engine_memory(with)->kv_bytes_per_token,
+                     engine_memory(without)->kv_bytes_per_token);
+    ck_assert_int_gt(engine_memory(with)->weights, engine_memory(without)->weights);
+    ck_assert(with->model.ahead.n > 0 && without->model.ahead.n == 0);
+    engine_close(with);
+    engine_close(without);
+}
+END_TEST
+
+/* Ids of a list of their own are inputs of layers (vLLM), those in eagle_config are outputs
+ * (SGLang). */
+START_TEST(the_head_reads_three_vectors_of_the_stream) {
+    struct engine_config config = config_of(LLAMA, LLAMA "_head");
+    struct engine *engine = open_model(&config);
+    const int32_t *tap = engine_model(engine)->eagle.tap;
+    ck_assert(tap[0] == 2 && tap[1] == 3 && tap[2] == 3); /* 2, 6 / 2, 6 - 3 */
+    ck_assert(engine_model(engine)->eagle.maps_ids && engine_model(engine)->eagle.V == 150);
+    engine_close(engine);
+    config = config_of(QWEN3, QWEN3 "_head");
+    engine = open_model(&config);
+    tap = engine_model(engine)->eagle.tap;
+    ck_assert(tap[0] == 4 && tap[1] == 1 && tap[2] == 2);
+    engine_close(engine);
+    config = config_of(LLAMA, folder_copy(LLAMA "_head"));
+    folder_copy_replace("config.json", "\"hidden_act\"",
+                        "\"eagle_aux_hidden_state_layer_ids\": [6, 0, 1], \"hidden_act\"");
+    engine = open_model(&config);
+    tap = engine_model(engine)->eagle.tap;
+    ck_assert(tap[0] == 6 && tap[1] == 0 && tap[2] == 1);
+    engine_close(engine);
+    folder_copy_remove();
+}
+END_TEST
+
+/* Freed and loaded again, it has the same programs. A changed head is refused. */
+START_TEST(the_head_is_loaded_again) {
+    struct engine_config config = config_of(LLAMA, folder_copy(LLAMA "_head"));
+    struct engine *engine = open_model(&config);
+    const struct engine_load_watch watch = {0};
+    struct err err = {0};
+    const int n = engine->model.ahead.n;
+    engine_unload(engine);
+    ck_assert(engine->model.ahead.n == 0 && !engine->model.eagle.head);
+    ck_assert_msg(engine_load(engine, &watch, &err) == STATUS_OK, "%s", err.message);
+    ck_assert_int_eq(engine->model.ahead.n, n);
+    engine_unload(engine);
+    folder_copy_replace("config.json", "\"silu\"", "\"silu\" ");
+    ck_assert_int_eq(engine_load(engine, &watch, &err), STATUS_UNAVAILABLE);
+    ck_assert_msg(strstr(err.message, "was changed after the start") != NULL, "%s", err.message);
+    engine_close(engine);
+    folder_copy_remove();
+}
+END_TEST
+
+/* ---- refused folders ------------------------------------------------------------------------ */
+
+static const struct {
+    const char *file, *from, *to, *words;
+} broken[] = {
+    {"config.json", "\"hidden_size\": 32", "\"hidden_size\": 48",
+     "key hidden_size: the head is for a model with 48, and this model has 32; name the head"},
+    {"config.json", "\"hidden_size\": 32", "\"hidden_size\": 32, \"target_hidden_size\": 64",
+     "key target_hidden_size: the head is for a model with 64"},
+    {"config.json", "\"vocab_size\": 299", "\"vocab_size\": 300", "key vocab_size: the head is"},
+    {"config.json", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2",
+     "an EAGLE-3 head of 1 layer is supported, found 2"},
+    {"config.json", "LlamaForCausalLMEagle3", "Eagle3Speculator",
+     "\"Eagle3Speculator\" is not an EAGLE-3 head that is supported; LlamaForCausalLMEagle3 and"},
+    {"config.json", "\"silu\"", "\"gelu\"", "key hidden_act: only \"silu\" is supported"},
+    {"config.json", "\"silu\"", "\"silu\", \"norm_before_fc\": true",
+     "key norm_before_fc: only false is supported"},
+    {"config.json", "\"silu\"", "\"silu\", \"eagle_config\": {\"use_aux_hidden_state\": false}",
+     "key use_aux_hidden_state: only true is supported"},
+    {"config.json", "\"silu\"", "\"silu\", \"eagle_aux_hidden_state_layer_ids\": [2, 3]",
+     "3 ids were expected, found 2"},
+    {"config.json", "\"silu\"", "\"silu\", \"eagle_aux_hidden_state_layer_ids\": [2, 3, 7]",
+     "key eagle_aux_hidden_state_layer_ids"},
+    {"config.json", "\"silu\"",
+     "\"silu\", \"eagle_config\": {\"eagle_aux_hidden_state_layer_ids\": [2, 3, 6]}",
+     "key eagle_aux_hidden_state_layer_ids"},
+    {"config.json", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3",
+     "4 query heads of 8 over 3 key-value heads are not supported"},
+    {"config.json", "\"draft_vocab_size\": 150", "\"draft_vocab_size\": 300",
+     "key draft_vocab_size"},
+    {"config.json", "\"draft_vocab_size\": 150", "\"draft_vocab_size\": 149",
+     "tensor lm_head.weight"},
+    {"config.json", "\"intermediate_size\": 40", "\"intermediate_size\": 41",
+     "tensor midlayer.mlp.gate_proj.weight"},
+    {"config.json", "\"silu\"",
+     "\"silu\", \"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e4m3\"}",
+     "key quantization_config"},
+    {"model.safetensors", "\"fc.weight\"", "\"fx.weight\"", "tensor fx.weight is not supported"},
+    {"model.safetensors", "\"d2t\"", "\"d2x\"", "tensor d2x is not supported"},
+    {"model.safetensors", "midlayer.self_attn.q_proj.weight", "midlayer.self_attn.r_proj.weight",
+     "tensor midlayer.self_attn.r_proj.weight is not supported"},
+    {"model.safetensors", "I64", "I32", "d2t"},
+};
+enum { N_BROKEN = sizeof broken / sizeof *broken };
+
+START_TEST(broken_heads_are_named) {
+    struct engine_config config = config_of(LLAMA, folder_copy(LLAMA "_head"));
+    folder_copy_replace(broken[_i].file, broken[_i].from, broken[_i].to);
+    check_refused(&config, STATUS_BAD_FILE, broken[_i].words);
+    folder_copy_remove();
+}
+END_TEST
+
+/* The last bytes of the file are its ids or their inverse; all of d2t are found by its place. */
+START_TEST(ids_beyond_the_vocabulary_are_refused) {
+    struct engine_config config = config_of(LLAMA, folder_copy(LLAMA "_head"));
+    struct buf bytes = {0};
+    unsigned long begin, end;
+    folder_copy_read(&bytes, "model.safetensors");
+    const char *entry = memmem(bytes.data, bytes.length, "\"d2t\"", 5);
+    const char *offsets = strstr(entry, "\"data_offsets\":[");
+    ck_assert(sscanf(offsets, "\"data_offsets\":[%lu,%lu", &begin, &end) == 2);
+    uint64_t header;
+    memcpy(&header, bytes.data, sizeof header);
+    ck_assert_uint_eq(end - begin, 150 * sizeof(int64_t));
+    const int64_t wrong = 298;
+    memcpy(bytes.data + sizeof header + header + begin + sizeof wrong, &wrong, sizeof wrong);
+    folder_copy_write("model.safetensors", bytes.data, bytes.length);
+    check_refused(&config, STATUS_BAD_FILE,
+                  "tensor d2t: token 1 of the head is token 1 + 298 of the model, which has 299");
+    buf_free(&bytes);
+    folder_copy_remove();
+}
+END_TEST
+
+START_TEST(other_files_are_refused) {
+    struct engine_config config = config_of(LLAMA, LLAMA "_head/config.json");
+    check_refused(&config, STATUS_USAGE, "an EAGLE-3 head is a folder with config.json");
+    config.eagle = folder_copy(LLAMA "_head");
+    char from[FOLDER_PATH_BYTES];
+    snprintf(from, sizeof from, "%s", folder_copy_path("model.safetensors"));
+    ck_assert_int_eq(rename(from, folder_copy_path("pytorch_model.bin")), 0);
+    check_refused(&config, STATUS_BAD_FILE, "pytorch_model.bin is not read: convert it");
+    folder_copy_remove();
+}
+END_TEST
+
+/* ---- refused models and settings ------------------------------------------------------------ */
+
+START_TEST(models_that_heads_cannot_follow_are_refused) {
+    struct model_config *m = mem_calloc(1, sizeof *m);
+    struct err err = {0};
+    *m = (struct model_config){.L = 2, .n_ahead = 1, .K = 8, .K_embedding = 8, .architecture = "x"};
+    ck_assert_int_eq(eagle_check_model(m, &err), STATUS_OK);
+    m->layer[0].window = 16;
+    ck_assert_int_eq(eagle_check_model(m, &err), STATUS_BAD_FILE);
+    ck_assert_msg(strstr(err.message, "a model with layers with windows"), "%s", err.message);
+    m->layer[0].window = 0, m->C = 8;
+    ck_assert_int_eq(eagle_check_model(m, &err), STATUS_BAD_FILE);
+    ck_assert_msg(strstr(err.message, "a model with recurrent layers"), "%s", err.message);
+    m->C = 0, m->latent.is_used = true;
+    ck_assert_int_eq(eagle_check_model(m, &err), STATUS_BAD_FILE);
+    ck_assert_msg(strstr(err.message, "a model with latent attention"), "%s", err.message);
+    m->latent.is_used = false, m->n_unread_layers = 1;
+    ck_assert_int_eq(eagle_check_model(m, &err), STATUS_BAD_FILE);
+    ck_assert_msg(strstr(err.message, "a layer of its own that guesses ahead"), "%s", err.message);
+    mem_free(m);
+}
+END_TEST
+
+START_TEST(settings_without_heads_are_refused) {
+    struct engine_config config = config_of(LLAMA, LLAMA "_head");
+    struct engine_config wrong = config;
+    wrong.ranks = 2;
+    check_refused(&wrong, STATUS_USAGE, "does not work with {tensor-parallel-size}; give 1");
+    wrong = config, wrong.weight_cache = "/tmp";
+    check_refused(&wrong, STATUS_USAGE, "does not work with {weight-cache}; leave it out");
+    wrong = config, wrong.in_flight = 2;
+    check_refused(&wrong, STATUS_USAGE,
+                  "{steps-in-flight} 2 does not work with the method \"eagle3");
+    wrong = config, wrong.max_adapters = 1, wrong.max_adapter_rank = 4;
+    check_refused(&wrong, STATUS_USAGE, "does not work with {lora} and {enable-runtime-lora}");
+    struct engine engine = {.model.config = {.n_ahead = 1, .eagle.is_used = true}};
+    struct opening o = {.engine = &engine, .config = config};
+    struct err err = {0};
+    o.config.device = DEVICE_CUDA;
+    ck_assert_int_eq(settings_check(&o, &err), STATUS_USAGE);
+    ck_assert_msg(strstr(err.message, "does not work with {device} cuda; give {device} cpu"), "%s",
+                  err.message);
+}
+END_TEST
+
+/* The outline of a program, without weights, has the ops of the head. */
+START_TEST(the_program_is_printed) {
+    struct engine_config config = config_of(LLAMA, LLAMA "_head");
+    char *text = NULL;
+    size_t length;
+    struct err err = {0};
+    FILE *out = open_memstream(&text, &length);
+    const struct inspected shown = {.program = true};
+    ck_assert_msg(engine_inspect(&config, shown, out, &err) == STATUS_OK, "%s", err.message);
+    fclose(out);
+    ck_assert_ptr_nonnull(strstr(text, "an EAGLE-3 head of 150 tokens"));
+    ck_assert_ptr_nonnull(strstr(text, "fc.weight [32 x 32] -> ahead_hidden [32]"));
+    ck_assert_ptr_nonnull(strstr(text, "recall"));
+    ck_assert_ptr_nonnull(strstr(text, "guess_logits [150] -> logits [299]"));
+    ck_assert_ptr_nonnull(strstr(text, "midlayer.self_attn.q_proj.weight [32 x 64]"));
+    free(text);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("engine_eagle");
+    TCase *core = tcase_create("core");
+    tcase_set_timeout(core, 60);
+    tcase_add_test(core, the_head_is_planned_and_loaded);
+    tcase_add_test(core, the_head_reads_three_vectors_of_the_stream);
+    tcase_add_test(core, the_head_is_loaded_again);
+    tcase_add_loop_test(core, broken_heads_are_named, 0, N_BROKEN);
+    tcase_add_test(core, ids_beyond_the_vocabulary_are_refused);
+    tcase_add_test(core, other_files_are_refused);
+    tcase_add_test(core, models_that_heads_cannot_follow_are_refused);
+    tcase_add_test(core, settings_without_heads_are_refused);
+    tcase_add_test(core, the_program_is_printed);
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}
