@@ -234,8 +234,7 @@ const struct option option_table[] = {
      NULL, SERVE, "Scheduling", "limit of waiting prompt tokens; more are refused with 429"},
     {"speculative-config", "JSON", OPTION_SPECULATION, AT(scheduler.speculation), "none", 0, 0,
      NULL, GENERATE, "Scheduling",
-     "draft tokens: none, ngram, suffix, mtp or JSON (also for a draft model, eagle3); answers do "
-     "not change"},
+     "draft tokens: none, ngram, suffix, mtp or JSON; answers do not change"},
     {"always-speculate", NULL, OPTION_BOOL, AT(scheduler.fixed_drafts), "false", 0, 0, NULL,
      GENERATE, "Scheduling", "verify every draft, even if that is slower; for measurements"},
     {"steps-in-flight", "N", OPTION_INT, AT(engine.in_flight), "0", 0, 2, NULL, GENERATE,
