@@ -90,14 +90,8 @@ static void report_prefix_store(const struct app *app) {
              mib((int64_t)prefix_store_memory(app->prefix_store)));
 }
 
-static void report(const struct app *app) {
-    const struct model_config *m = engine_model(app->engine);
-    const struct engine_memory *memory = engine_memory(app->engine);
-    assert(app->model_name && app->http && app->scheduler);
-    int64_t tokens = (int64_t)memory->n_blocks * memory->block_size;
-    log_line(LOG_INFO, "model %s: %s, %.1f M parameters, %s, context %d, served as \"%s\"", m->name,
-             m->architecture, (double)m->n_parameters * 1e-6, m->quantisation,
-             memory->max_model_len, app->model_name);
+/* Reports the layers that guess ahead. */
+static void report_ahead(const struct model_config *m) {
     if (m->eagle.is_used)
         log_line(LOG_INFO,
                  "an EAGLE-3 head of %d tokens guesses beyond the next one, for drafts (eagle3)",
@@ -110,6 +104,17 @@ static void report(const struct app *app) {
                  m->n_unread_layers,
                  m->n_unread_layers == 1 ? " of the file guesses" : "s of the file guess",
                  m->n_unread_layers == 1 ? "it is" : "they are");
+}
+
+static void report(const struct app *app) {
+    const struct model_config *m = engine_model(app->engine);
+    const struct engine_memory *memory = engine_memory(app->engine);
+    assert(app->model_name && app->http && app->scheduler);
+    int64_t tokens = (int64_t)memory->n_blocks * memory->block_size;
+    log_line(LOG_INFO, "model %s: %s, %.1f M parameters, %s, context %d, served as \"%s\"", m->name,
+             m->architecture, (double)m->n_parameters * 1e-6, m->quantisation,
+             memory->max_model_len, app->model_name);
+    report_ahead(m);
     log_line(LOG_INFO, "backend %s", engine_backend_name(app->engine));
     log_line(LOG_INFO, "loaded weights: %.0f MiB repacked in %.0f ms (%d thread%s)",
              mib(memory->weights), engine_weights_ms(app->engine), engine_threads(app->engine),
