@@ -186,6 +186,21 @@ static enum status print_positions(FILE *out, const struct model_config *info,
     return status;
 }
 
+/* Prints which layers guess ahead. */
+static void print_ahead(FILE *out, const struct model_config *info) {
+    if (info->eagle.is_used)
+        fprintf(out,
+                "  an EAGLE-3 head of %d tokens guesses beyond the next one, for drafts; it reads "
+                "the stream before layers %d, %d and %d\n",
+                info->eagle.V, info->eagle.tap[0], info->eagle.tap[1], info->eagle.tap[2]);
+    else if (info->n_ahead > 0)
+        fprintf(out, "  layer %d guesses tokens beyond the next one (nextn), for drafts\n",
+                info->L - 1);
+    for (int i = 0; i < info->n_unread_layers; i++)
+        fprintf(out, "  layer %d guesses tokens beyond the next one (nextn), and is not used\n",
+                info->L + i);
+}
+
 static void print_model(FILE *out, const struct model_config *info) {
     fprintf(out,
             "\nModel: %s\n"
@@ -225,17 +240,7 @@ static void print_model(FILE *out, const struct model_config *info) {
     else if (info->C > 0)
         fprintf(out, "  %d layers are short convolutions over %d tokens, without keys and values\n",
                 config_recurrent_layers(info), info->taps);
-    if (info->eagle.is_used)
-        fprintf(out,
-                "  an EAGLE-3 head of %d tokens guesses beyond the next one, for drafts; it reads "
-                "the stream before layers %d, %d and %d\n",
-                info->eagle.V, info->eagle.tap[0], info->eagle.tap[1], info->eagle.tap[2]);
-    else if (info->n_ahead > 0)
-        fprintf(out, "  layer %d guesses tokens beyond the next one (nextn), for drafts\n",
-                info->L - 1);
-    for (int i = 0; i < info->n_unread_layers; i++)
-        fprintf(out, "  layer %d guesses tokens beyond the next one (nextn), and is not used\n",
-                info->L + i);
+    print_ahead(out, info);
 }
 
 static int count_type(const struct tokenizer_spec *spec, enum token_type type) {

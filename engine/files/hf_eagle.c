@@ -16,17 +16,22 @@
 
 static const char ids_key[] = "eagle_aux_hidden_state_layer_ids";
 
+static enum status refuse_packing(const struct hf_config *hf, struct err *err) {
+    enum status status = err_set(err, STATUS_BAD_FILE, "quantization_config",
+                                 "key quantization_config: only EAGLE-3 heads with float weights "
+                                 "are supported; name a head that is not quantised");
+    return blame_file(err, status, hf->path);
+}
+
 enum status hf_eagle_open(struct hf_config **out, const char *folder, struct err *err) {
     enum status status = hf_config_open_folder(out, folder, err);
     if (status) return status;
-    if (key_value((*out)->root, "quantization_config")) {
-        status = err_set(err, STATUS_BAD_FILE, "quantization_config",
-                         "key quantization_config: only EAGLE-3 heads with float weights are "
-                         "supported");
-        return blame_file(err, status, (*out)->path);
-    }
+    if (key_value((*out)->root, "quantization_config")) return refuse_packing(*out, err);
     (*out)->lists_ids = true;
-    return hf_weights_open(*out, err);
+    status = hf_weights_open(*out, err);
+    if (status) return status;
+    /* other keys, or a file beside config.json, may also name a method */
+    return (*out)->packing.method == PACKING_NONE ? STATUS_OK : refuse_packing(*out, err);
 }
 
 static enum status check_class(const struct hf_config *hf, struct err *err) {
@@ -54,6 +59,9 @@ static enum status check_features(const struct json *root, struct err *err) {
                  {root, "mlp_bias", false},
                  {root, "norm_before_fc", false},
                  {eagle, "use_aux_hidden_state", true}};
+    if (eagle && !json_is(eagle, JSON_OBJECT))
+        return err_set(err, STATUS_BAD_FILE, "eagle_config",
+                       "key eagle_config: expected an object, found %s", json_type_name(eagle));
     if (act && !json_is_text(act, "silu"))
         return err_set(err, STATUS_BAD_FILE, "hidden_act",
                        "key hidden_act: only \"silu\" is supported in an EAGLE-3 head");
@@ -152,13 +160,14 @@ static enum status read_taps(struct model_config *config, const struct json *roo
     const int L = config->L - 1; /* the model's own */
     int32_t *tap = config->eagle.tap;
     const struct json *eagle = key_value(root, "eagle_config");
-    const bool is_inner = !key_value(root, ids_key) && eagle && key_value(eagle, ids_key);
+    const bool is_outer = key_value(root, ids_key),
+               is_inner = !is_outer && key_value(eagle, ids_key);
     int n = 0;
     enum status status = is_inner ? key_ids(eagle, ids_key, L - 1, N_TAPS, tap, &n, err)
                                   : key_ids(root, ids_key, L, N_TAPS, tap, &n, err);
     for (int i = 0; i < n && is_inner; i++) tap[i]++;
     if (status || n == N_TAPS) return status;
-    if (n > 0)
+    if (is_outer || is_inner)
         return err_set(err, STATUS_BAD_FILE, ids_key, "key %s: %d ids were expected, found %d",
                        ids_key, N_TAPS, n);
     if (L < 4)

@@ -52,8 +52,8 @@ static bool usual_name(char out[WEIGHT_MAX_RENAMED + 1], const char *name,
                        const struct eagle_matrix *matrices, int n) {
     static const char model[] = "model.", layer[] = "layers.0.";
     *out = 0;
-    if (strcmp(name, "t2d") == 0) return true; /* the other way of d2t */
     if (strncmp(name, model, sizeof model - 1) == 0) name += sizeof model - 1;
+    if (strcmp(name, "t2d") == 0) return true; /* the other way of d2t */
     const bool is_numbered = strncmp(name, layer, sizeof layer - 1) == 0;
     if (is_numbered) name += sizeof layer - 1;
     snprintf(out, WEIGHT_MAX_RENAMED + 1, "%s%.50s", is_numbered ? "midlayer." : "", name);
@@ -80,9 +80,24 @@ static enum status name_tensors(struct weights *weights, const struct eagle_matr
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 
-static enum status check_shapes(const struct weights *weights, const struct eagle_matrix *matrices,
-                                int n, int K, struct err *err) {
-    enum status status = STATUS_OK;
+/* Tensors of whole numbers are listed, too (lists_ids): only ids may have them. */
+static enum status check_types(const struct weights *weights, struct err *err) {
+    for (int i = 0; i < weights->n; i++) {
+        const struct weight *weight = &weights->tensor[i];
+        const char *name = weights_name(weights, i);
+        if (!*name || strcmp(name, "d2t") == 0) continue;
+        if (weight->type == DTYPE_F32 || weight->type == DTYPE_F16 || weight->type == DTYPE_BF16)
+            continue;
+        return err_set(err, STATUS_BAD_FILE, weight->name,
+                       "tensor %s: the type F32, F16 or BF16 was expected in an EAGLE-3 head",
+                       weight->name);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_tensors(const struct weights *weights, const struct eagle_matrix *matrices,
+                                 int n, int K, struct err *err) {
+    enum status status = check_types(weights, err);
     const struct weight *weight;
     for (int i = 0; i < n && !status; i++)
         status = weights_matrix(weights, matrices[i].name, matrices[i].N, matrices[i].columns,
@@ -121,8 +136,8 @@ static enum status check_ids(struct model_config *config, const struct weights *
     return STATUS_OK;
 }
 
-static enum status check_tensors(struct model_config *config, struct hf_config *hf,
-                                 struct err *err) {
+static enum status check_folder(struct model_config *config, struct hf_config *hf,
+                                struct err *err) {
     struct model model = {.config = *config};
     struct eagle_matrix matrices[N_EAGLE_MATRICES];
     struct tensors *layers = mem_calloc((size_t)config->L, sizeof *layers);
@@ -132,7 +147,7 @@ static enum status check_tensors(struct model_config *config, struct hf_config *
     enum status status = name_tensors(&hf->weights, matrices, most, err);
     config->eagle.has_embedding = weights_lookup(&hf->weights, "embed_tokens.weight") != NULL;
     const int n = config->eagle.has_embedding ? most : most - 1;
-    if (!status) status = check_shapes(&hf->weights, matrices, n, config->K, err);
+    if (!status) status = check_tensors(&hf->weights, matrices, n, config->K, err);
     if (!status) status = check_ids(config, &hf->weights, err);
     for (int i = 0; i < hf->weights.n; i++)
         config->eagle.n_parameters += hf->weights.tensor[i].n_elements;
@@ -159,7 +174,7 @@ enum status eagle_add(struct model_config *config, const struct model_file *file
     enum status status = hf_eagle_read(config, hf, err);
     if (status) return status;
     assert(hf->packing.method == PACKING_NONE);
-    status = check_tensors(config, hf, err);
+    status = check_folder(config, hf, err);
     return status ? blame_file(err, status, file->eagle_path) : STATUS_OK;
 }
 
@@ -174,6 +189,8 @@ enum status eagle_check_model(const struct model_config *config, struct err *err
                  {config->latent.is_used, "latent attention"},
                  {has_windows, "layers with windows"},
                  {config->P > 0, "inputs of layers"},
+                 {config->has_slopes, "slopes of positions (ALiBi)"},
+                 {config->keys_serve, "keys that are values, too"},
                  {config->query_beta != 0, "scales of queries"},
                  {config->norms_values, "norms of values"},
                  {config->norms_stream, "norms of the stream"},

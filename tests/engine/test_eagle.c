@@ -148,7 +148,16 @@ static const struct {
     {"model.safetensors", "\"d2t\"", "\"d2x\"", "tensor d2x is not supported"},
     {"model.safetensors", "midlayer.self_attn.q_proj.weight", "midlayer.self_attn.r_proj.weight",
      "tensor midlayer.self_attn.r_proj.weight is not supported"},
+    {"config.json", "\"silu\"", "\"silu\", \"eagle_aux_hidden_state_layer_ids\": []",
+     "3 ids were expected, found 0"},
+    {"config.json", "\"silu\"", "\"silu\", \"eagle_config\": [4]",
+     "key eagle_config: expected an object, found"},
     {"model.safetensors", "I64", "I32", "d2t"},
+    {"model.safetensors", "\"norm.weight\"", "\"model.t2d\"  ", "norm.weight"},
+    {"model.safetensors", "\"lm_head.weight\"", "\"model.t2d\"     ", "lm_head.weight"},
+    {"model.safetensors", "\"dtype\":\"BF16\",\"shape\":[32],\"data_offsets\":[16944,17008",
+     "\"dtype\":\"I64\", \"shape\":[8], \"data_offsets\":[16944,17008",
+     "tensor midlayer.hidden_norm.weight: the type F32, F16 or BF16 was expected"},
 };
 enum { N_BROKEN = sizeof broken / sizeof *broken };
 
@@ -156,6 +165,36 @@ START_TEST(broken_heads_are_named) {
     struct engine_config config = config_of(LLAMA, folder_copy(LLAMA "_head"));
     folder_copy_replace(broken[_i].file, broken[_i].from, broken[_i].to);
     check_refused(&config, STATUS_BAD_FILE, broken[_i].words);
+    folder_copy_remove();
+}
+END_TEST
+
+/* The file keeps its places: the three matrices of the MLP have as many numbers each. */
+START_TEST(matrices_of_whole_numbers_are_refused) {
+    struct engine_config config = config_of(LLAMA, folder_copy(LLAMA "_head"));
+    static const char *const changes[][2] = {
+        {"BF16\",\"shape\":[32,40],\"data_offsets\":[17072,19632]",
+         "I8\",  \"shape\":[32,40],\"data_offsets\":[17072,18352]"},
+        {"BF16\",\"shape\":[40,32],\"data_offsets\":[19632,22192]",
+         "I8\",  \"shape\":[40,32],\"data_offsets\":[18352,19632]"},
+        {"BF16\",\"shape\":[40,32],\"data_offsets\":[22192,24752]",
+         "F32\", \"shape\":[40,32],\"data_offsets\":[19632,24752]"}};
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        folder_copy_replace("model.safetensors", changes[i][0], changes[i][1]);
+    check_refused(&config, STATUS_BAD_FILE,
+                  "tensor midlayer.mlp.down_proj.weight: the type F32, F16 or BF16 was expected");
+    folder_copy_remove();
+}
+END_TEST
+
+/* Any key that names a method of quantising is refused, even beside float weights. */
+START_TEST(quantised_heads_are_refused) {
+    struct engine_config config = config_of(QWEN3, folder_copy(QWEN3 "_head"));
+    folder_copy_replace("config.json", "\"silu\"",
+                        "\"silu\", \"compression_config\": {\"quant_method\": \"fp8\", "
+                        "\"fmt\": \"e4m3\"}");
+    check_refused(&config, STATUS_BAD_FILE,
+                  "only EAGLE-3 heads with float weights are supported; name a head that is not");
     folder_copy_remove();
 }
 END_TEST
@@ -210,7 +249,10 @@ START_TEST(models_that_heads_cannot_follow_are_refused) {
     m->C = 0, m->latent.is_used = true;
     ck_assert_int_eq(eagle_check_model(m, &err), STATUS_BAD_FILE);
     ck_assert_msg(strstr(err.message, "a model with latent attention"), "%s", err.message);
-    m->latent.is_used = false, m->n_unread_layers = 1;
+    m->latent.is_used = false, m->has_slopes = true;
+    ck_assert_int_eq(eagle_check_model(m, &err), STATUS_BAD_FILE);
+    ck_assert_msg(strstr(err.message, "slopes of positions (ALiBi)"), "%s", err.message);
+    m->has_slopes = false, m->n_unread_layers = 1;
     ck_assert_int_eq(eagle_check_model(m, &err), STATUS_BAD_FILE);
     ck_assert_msg(strstr(err.message, "a layer of its own that guesses ahead"), "%s", err.message);
     mem_free(m);
@@ -266,6 +308,8 @@ int main(void) {
     tcase_add_test(core, the_head_reads_three_vectors_of_the_stream);
     tcase_add_test(core, the_head_is_loaded_again);
     tcase_add_loop_test(core, broken_heads_are_named, 0, N_BROKEN);
+    tcase_add_test(core, matrices_of_whole_numbers_are_refused);
+    tcase_add_test(core, quantised_heads_are_refused);
     tcase_add_test(core, ids_beyond_the_vocabulary_are_refused);
     tcase_add_test(core, other_files_are_refused);
     tcase_add_test(core, models_that_heads_cannot_follow_are_refused);
