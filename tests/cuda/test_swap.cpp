@@ -1,6 +1,7 @@
 /* Swapping of blocks to the host's memory and back: byte for byte, for any queued work around it,
  * for lists longer than a stage and a launch, over several chunks, while slots and blocks are
- * reused immediately. */
+ * reused immediately. Copies of the same blocks. Layers may have different heads. */
+#include <algorithm>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,11 @@
 enum { L = 3 };
 static const bool has_window[L] = {true, false, true};
 static const struct kv_heads latents[L] = {{1, 72, 64}, {1, 72, 64}, {1, 72, 64}};
+/* Layers with other numbers and sizes of heads; the second group is larger. */
+static const struct kv_heads more_heads[L] = {{1, 16}, {3, 16}, {3, 16}};
+static const struct kv_heads larger_heads[L] = {{1, 3}, {1, 3}, {2, 32}};
+/* Only the second group of layers has windows. */
+static const bool has_late_window[L] = {false, true, true};
 
 /* A cache on `test_stream`, its swap space, and the expected contents of each block and slot of a
  * kind: a number that fills all its bytes. */
@@ -42,16 +48,19 @@ struct world {
     /* The address and length of each part of a block. */
     std::vector<std::pair<uint8_t *, size_t>> parts(int32_t b) const {
         std::vector<std::pair<uint8_t *, size_t>> all;
-        const size_t G = (size_t)cache->config.G;
-        for (size_t l = 0; l < L; l++) {
+        for (int l = 0; l < L; l++) {
+            int number = l;
+            const struct kv_cache *own = kv_alike(cache, &number);
+            ck_assert_int_eq(own->layer[number].kind, cache->layer[l].kind);
             if (cache->layer[l].kind != kind) continue;
-            const size_t place = cache->layer[l].first + (size_t)b, at = place * cache->block_bytes;
-            all.push_back({cache->keys + at, cache->block_bytes});
-            if (cache->values) all.push_back({cache->values + at, cache->block_bytes});
-            if (!cache->key_scale) continue;
+            const size_t place = own->layer[number].first + (size_t)b;
+            const size_t at = place * own->block_bytes, G = (size_t)own->config.G;
+            all.push_back({own->keys + at, own->block_bytes});
+            if (own->values) all.push_back({own->values + at, own->block_bytes});
+            if (!own->key_scale) continue;
             const size_t scale = place * G;
-            all.push_back({(uint8_t *)(cache->key_scale + scale), G * sizeof(float)});
-            all.push_back({(uint8_t *)(cache->value_scale + scale), G * sizeof(float)});
+            all.push_back({(uint8_t *)(own->key_scale + scale), G * sizeof(float)});
+            all.push_back({(uint8_t *)(own->value_scale + scale), G * sizeof(float)});
         }
         return all;
     }
@@ -99,8 +108,41 @@ static const struct kv_config configs[] = {
     {L, 2, 64, 22, 16, DTYPE_F16, 11, has_window}, /* only the window blocks of this cache */
     {L, 3, 16, 22, 5, DTYPE_E4M3, 11, has_window},
     {L, 1, 72, 11, 16, DTYPE_F16, 0, nullptr, latents}, /* keys contain the values */
+    {L, 1, 16, 11, 16, DTYPE_F16, 0, nullptr, more_heads},
+    {L, 1, 16, 11, 5, DTYPE_E4M3, 0, nullptr, more_heads},
+    {L, 1, 3, 11, 1, DTYPE_F16, 0, nullptr, larger_heads}, /* blocks of 6 and of 128 bytes */
+    {L, 1, 16, 22, 16, DTYPE_F16, 11, has_late_window, more_heads},
+    {L, 1, 16, 22, 5, DTYPE_E4M3, 11, has_window, more_heads},
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
+
+/* A block is copied in all layers of its kind. */
+START_TEST(copied_blocks_keep_their_bytes) {
+    world w(configs[_i], 1 << 20);
+    const std::vector<int32_t> from = {4, 0, 7}, to = {1, 9, 5};
+    buffer source(from), target(to);
+    kv_copy(w.cache, w.kind, source.as<int32_t>(), target.as<int32_t>(), 3, test_stream());
+    for (size_t i = 0; i < 3; i++) w.block[(size_t)to[i]] = w.block[(size_t)from[i]];
+    w.write(4);
+    w.check("a copy");
+}
+END_TEST
+
+/* The plan of a device's memory counts the stages that a swap space takes: those of the kind of
+ * blocks whose stage is larger. */
+START_TEST(stages_take_the_bytes_that_are_planned) {
+    const struct kv_config &config = configs[_i];
+    world w(config, 1 << 20);
+    size_t largest = 0;
+    for (enum block_kind kind : {KV_BLOCKS, KV_WINDOW_BLOCKS}) {
+        const int n = w.cache->part[kind].n_blocks;
+        ck_assert_int_le(n, KV_LIST);
+        largest = std::max(largest, kv_stage_bytes(w.cache, kind, n));
+    }
+    ck_assert_uint_gt(largest, 0);
+    ck_assert_uint_eq(kv_swap_bytes(nullptr, &config), 3 * largest);
+}
+END_TEST
 
 static void check_that_blocks_come_back(const struct kv_config &config) {
     world w(config, 1 << 20);
@@ -118,6 +160,20 @@ static void check_that_blocks_come_back(const struct kv_config &config) {
 
 START_TEST(swapped_blocks_keep_their_bytes) {
     check_that_blocks_come_back(configs[_i]);
+}
+END_TEST
+
+/* All blocks of a kind at once fill a stage, whose size is that of the kind with more bytes. */
+START_TEST(a_stage_holds_all_blocks_of_a_kind) {
+    world w(configs[_i], 1 << 20);
+    std::vector<int32_t> all, turned;
+    for (int32_t b = 0; b < (int32_t)w.block.size(); b++) all.push_back(b);
+    turned.assign(all.rbegin(), all.rend());
+    w.out(all, turned);
+    for (int32_t b : all) w.write(b);
+    w.in(all, all);
+    kv_swap_arrive(nullptr, w.swap);
+    w.check("all blocks");
 }
 END_TEST
 
@@ -230,7 +286,10 @@ int main(void) {
     Suite *suite = suite_create("cuda_swap");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 300);
+    tcase_add_loop_test(core, copied_blocks_keep_their_bytes, 0, N_CONFIGS);
+    tcase_add_loop_test(core, stages_take_the_bytes_that_are_planned, 0, N_CONFIGS);
     tcase_add_loop_test(core, swapped_blocks_keep_their_bytes, 0, N_CONFIGS);
+    tcase_add_loop_test(core, a_stage_holds_all_blocks_of_a_kind, 0, N_CONFIGS);
     tcase_add_loop_test(core, all_is_in_the_order_of_the_calls, 0, N_CONFIGS);
     tcase_add_loop_test(core, a_swap_in_waits_for_earlier_steps, 0, N_CONFIGS);
     tcase_add_test(core, neither_stream_need_be_the_slower_one);

@@ -104,14 +104,18 @@ static int scales_of(const struct kv_cache *cache) {
     return cache->key_scale ? cache->config.G : 0;
 }
 
+/* `offset` and the strides of stages are those of the pieces: they limit the bytes per thread. */
 static void move(const struct kv_cache *cache, enum block_kind kind, const pieces &to,
-                 const pieces &from, int n, const launch_list &list, cudaStream_t stream) {
+                 const pieces &from, size_t offset, int n, const launch_list &list,
+                 cudaStream_t stream) {
     const int L = cache->part[kind].L;
     const piece_sizes sizes = {cache->block_bytes, kv_piece_bytes(cache), L, scales_of(cache),
                                kinds_of(cache)};
-    auto kernel = cache->block_bytes % 16 == 0  ? move_kernel<16>
-                  : cache->block_bytes % 4 == 0 ? move_kernel<4>
-                                                : move_kernel<2>;
+    const size_t aligned = cache->block_bytes | offset | to.stride | from.stride;
+    auto kernel = aligned % 16 == 0  ? move_kernel<16>
+                  : aligned % 4 == 0 ? move_kernel<4>
+                                     : move_kernel<2>;
+    assert(aligned % 2 == 0);
     assert(L > 0);
     launch(kernel, dim3(n, sizes.kinds * L), dim3(MOVE_THREADS), 0, stream, to, from, sizes, list);
 }
@@ -131,7 +135,7 @@ static void for_alike(const struct kv_cache *cache, enum block_kind kind, Fn fn)
 void kv_copy(struct kv_cache *cache, enum block_kind kind, const int32_t *from, const int32_t *to,
              int n, cudaStream_t stream) {
     for_alike(cache, kind, [&](const struct kv_cache *alike, size_t) {
-        move(alike, kind, in_cache(alike, kind, to), in_cache(alike, kind, from), n, {}, stream);
+        move(alike, kind, in_cache(alike, kind, to), in_cache(alike, kind, from), 0, n, {}, stream);
     });
 }
 
@@ -142,7 +146,8 @@ static void stage_blocks(void *stage, const struct kv_cache *cache, enum block_k
     for_alike(cache, kind, [&](const struct kv_cache *alike, size_t offset) {
         const pieces staged = in_stage((uint8_t *)stage + offset, stride);
         const pieces cached = in_cache(alike, kind, nullptr);
-        move(alike, kind, gathers ? staged : cached, gathers ? cached : staged, n, list, stream);
+        move(alike, kind, gathers ? staged : cached, gathers ? cached : staged, offset, n, list,
+             stream);
     });
 }
 
@@ -294,13 +299,18 @@ struct sorted_layers {
     int n;
     struct kv_config config[MAX_KV_KINDS]; /* one per group of equal layers */
     int D_shared[MAX_KV_KINDS];            /* of its heads */
-    bool *has_window;                      /* [MAX_KV_KINDS][L]; the configs point into it */
+    bool *has_window;                      /* [MAX_KV_KINDS][L + 1]; the configs point into it */
     struct kv_place *place;                /* [L] */
 };
 
 static void sorted_free(struct sorted_layers *sorted) {
     free(sorted->has_window);
     free(sorted->place);
+}
+
+/* The windows of group i; a model may have recurrent layers only. */
+static bool *windows_of(const struct sorted_layers *sorted, const struct kv_config *c, int i) {
+    return sorted->has_window + (size_t)i * ((size_t)c->L + 1);
 }
 
 /* The number of the group with these heads, which may be new; MAX_KV_KINDS if there are too
@@ -316,13 +326,13 @@ static int alike_with(struct sorted_layers *sorted, const struct kv_config *c, i
     *made = *c;
     sorted->D_shared[i] = heads.D_shared;
     made->L = 0, made->G = heads.G, made->D = heads.D;
-    made->heads = nullptr, made->has_window = sorted->has_window + (size_t)i * (size_t)c->L;
+    made->heads = nullptr, made->has_window = windows_of(sorted, c, i);
     return i;
 }
 
 /* Returns false if there are more groups than a cache may have. Call sorted_free in either case. */
 static bool sort_layers(struct sorted_layers *sorted, const struct kv_config *c) {
-    const size_t L = (size_t)c->L + 1; /* a model may have recurrent layers only */
+    const size_t L = (size_t)c->L + 1;
     *sorted = {};
     sorted->config[0] = *c;
     sorted->has_window = (bool *)mem_calloc(MAX_KV_KINDS * L, sizeof *sorted->has_window);
@@ -331,7 +341,7 @@ static bool sort_layers(struct sorted_layers *sorted, const struct kv_config *c)
         const int i = alike_with(sorted, c, layer);
         if (i == MAX_KV_KINDS) return false;
         const int number = sorted->config[i].L++;
-        sorted->has_window[(size_t)i * L + (size_t)number] = has_window_blocks(c, layer);
+        windows_of(sorted, c, i)[number] = has_window_blocks(c, layer);
         sorted->place[layer] = {i, number};
     }
     return true;
@@ -383,6 +393,16 @@ static enum status alike_new(struct kv_cache **out, const struct kv_config *conf
     return STATUS_OK;
 }
 
+/* Do the groups have the same kinds of blocks as the whole cache, for each layer? */
+static bool kinds_agree(const struct kv_cache *cache) {
+    for (int i = 0; i < cache->config.L; i++) {
+        int layer = i;
+        const struct kv_cache *alike = kv_alike(cache, &layer);
+        if (alike->layer[layer].kind != cache->layer[i].kind) return false;
+    }
+    return true;
+}
+
 /* Makes a cache of several groups; it takes over the places of the sorted layers. */
 static enum status mixed_new(struct kv_cache **out, struct sorted_layers *sorted,
                              const struct kv_config *config, struct err *err) {
@@ -401,6 +421,7 @@ static enum status mixed_new(struct kv_cache **out, struct sorted_layers *sorted
         status = alike_new(&cache->alike[i], &sorted->config[i], sorted->D_shared[i], err);
         if (!status) cache->n_alike++;
     }
+    assert(status || kinds_agree(cache));
     if (status)
         kv_cache_free(cache);
     else

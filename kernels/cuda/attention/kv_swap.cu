@@ -86,23 +86,29 @@ static int stage_blocks(int n_blocks, const struct swap_sizes *sizes, size_t blo
     return between(sizes->stage / block_bytes, n_blocks < KV_LIST ? n_blocks : KV_LIST);
 }
 
-/* Bytes of a stage for blocks of one kind with L layers; 0 if L is 0. */
-static size_t stage_bytes_of(const struct kv_config *config, int L, int n_blocks) {
-    if (L == 0) return 0;
-    const struct kv_heads heads = {config->G, config->D, kv_heads_of(config, 0).D_shared};
-    struct kv_config one = {1, config->G, config->D, 1, config->block_size, config->dtype};
+/* Bytes of a block of one layer in a stage. Scales are rounded up to 16 bytes (kv_piece_bytes). */
+static size_t staged_bytes(const struct kv_config *config, int layer) {
+    const struct kv_heads heads = kv_heads_of(config, layer);
+    struct kv_config one = {1, heads.G, heads.D, 1, config->block_size, config->dtype};
     one.heads = &heads;
-    const size_t block = (size_t)L * kv_cache_bytes(&one);
-    const size_t rounding = 2 * 16 * (size_t)L; /* of the scales */
-    return (size_t)stage_blocks(n_blocks, &SWAP_SIZES, block) * (block + rounding);
+    const size_t scales = (size_t)heads.G * sizeof(float), rounded = (scales + 15) / 16 * 16;
+    return kv_cache_bytes(&one) + (config->dtype == DTYPE_E4M3 ? 2 * (rounded - scales) : 0);
+}
+
+/* Bytes of a stage for blocks of a kind; 0 without such layers. */
+static size_t stage_bytes_of(const struct kv_config *config, enum block_kind kind) {
+    size_t block = 0;
+    for (int i = 0; i < config->L; i++) {
+        const bool has_window = config->n_window_blocks > 0 && config->has_window[i];
+        if (has_window == (kind == KV_WINDOW_BLOCKS)) block += staged_bytes(config, i);
+    }
+    const int n = kind == KV_WINDOW_BLOCKS ? config->n_window_blocks : config->n_blocks;
+    return block > 0 ? (size_t)stage_blocks(n, &SWAP_SIZES, block) * block : 0;
 }
 
 size_t kv_swap_bytes(struct backend *, const struct kv_config *config) {
-    int windows = 0;
-    for (int i = 0; config->n_window_blocks > 0 && i < config->L; i++)
-        windows += config->has_window[i];
-    const size_t whole = stage_bytes_of(config, config->L - windows, config->n_blocks);
-    const size_t window = stage_bytes_of(config, windows, config->n_window_blocks);
+    const size_t whole = stage_bytes_of(config, KV_BLOCKS);
+    const size_t window = stage_bytes_of(config, KV_WINDOW_BLOCKS);
     return (OUT_STAGES + 1) * (whole > window ? whole : window);
 }
 
