@@ -75,7 +75,7 @@ static size_t line_of(int last, int B) {
 
 /* The maximum size of settings that are copied with a step: one kilobyte per sequence (a row
  * without lists uses a quarter of it), and enough for prompts of some thousand tokens. */
-enum { SETTINGS_PER_SEQ = 1024, SETTINGS_BESIDE = 16384, SETTINGS_ALIGN = 16 };
+enum { SETTINGS_PER_SEQ = 1024, SETTINGS_BESIDE = 16384 };
 
 static size_t settings_room(const struct step_limits *most) {
     return (size_t)most->max_seqs * SETTINGS_PER_SEQ + SETTINGS_BESIDE;

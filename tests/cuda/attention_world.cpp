@@ -189,6 +189,15 @@ void attention_world::attend(const attention_args *args, const int32_t *sequence
 }
 
 /* Plans the step and runs it twice. */
+/* attention_seen returns what this file expects each row to see. */
+static void check_seen(const world_step &a, const struct attention_sight &sight) {
+    for (size_t m = 0; m < a.seen.size(); m++) {
+        const struct attention_range got = attention_seen(&a.step, a.sequence[m], (int)m, &sight);
+        ck_assert_int_eq(got.first, a.seen[m].first);
+        ck_assert_int_eq(got.last, a.seen[m].last);
+    }
+}
+
 std::vector<uint8_t> attention_world::run_planned(attention_args *args, const world_step &a,
                                                   int64_t max_parts, bool chunks, buffer *y) {
     const int most_heads = shape.D_value && tiles ? tiles * SPLIT_VECTORS : ATTENTION_MAX_HEADS;
@@ -197,6 +206,7 @@ std::vector<uint8_t> attention_world::run_planned(attention_args *args, const wo
                                     shape.G, max_parts, most_heads));
     attention_plan &plan = planned;
     const struct attention_sight sight = {shape.window, shape.both_ways};
+    check_seen(a, sight);
     attention_make_plan(&plan, items.data(), &a.step, shape.H, shape.G, &sight, max_parts, chunks,
                         most_heads);
     ck_assert_uint_le((size_t)plan.n_items, items.size());

@@ -2,6 +2,7 @@
  * effect; and the rules for making, using and dropping graphs. */
 #include "kernels/cuda/graph.cuh"
 #include "kernels/cuda/rows/rows.cuh"
+#include "kernels/cuda/sampling/sampling.cuh"
 #include "kernels/cuda/step.cuh"
 
 #include <string.h>
@@ -233,6 +234,54 @@ START_TEST(a_long_sequence_does_not_lengthen_other_lines) {
             const size_t lines = (MAX_SEQS - 1 + CONTEXT / B) * sizeof(int32_t);
             ck_assert_uint_eq(bytes, others + lines);
         }
+}
+END_TEST
+
+/* Greedy samples of n rows, each with a bias for the token that wins: 5 + its row. */
+struct biased_samples {
+    std::vector<struct logit_bias> bias;
+    std::vector<struct sampling> how;
+    std::vector<struct sample> samples;
+    explicit biased_samples(const decode_step &d) {
+        const size_t n = (size_t)d.step.M;
+        how.resize(n), samples.resize(n);
+        for (int32_t i = 0; i < d.step.M; i++) bias.push_back({5 + i, 1000});
+        for (size_t i = 0; i < n; i++) {
+            how[i] = SAMPLING_GREEDY;
+            how[i].bias = &bias[i], how[i].n_bias = 1;
+            samples[i].row = (int)i;
+            samples[i].sampling = &how[i];
+            samples[i].history = d.token.data() + i;
+            samples[i].n_prompt = 1, samples[i].sequence = i;
+        }
+    }
+};
+
+/* Settings follow the arrays of a step, which end at any number, and the structures in them are
+ * aligned nevertheless. They travel with the step's one copy. */
+START_TEST(settings_are_aligned_after_arrays_of_any_length) {
+    enum { V = 40, MOST = 8 };
+    world w;
+    uint64_t state = 8;
+    struct device_sampler *sampler = device_sampler_new(V, MOST, MOST);
+    for (int n = 1; n <= MOST; n++) {
+        decode_step d;
+        draw(&d, n, B - 1, 1, &state);
+        biased_samples all(d);
+        d.step.sampler = sampler;
+        d.step.samples = all.samples.data(), d.step.n_samples = n;
+        const size_t rows = (size_t)n;
+        buffer logits(random_vector(&state, rows * V)), ids(rows * sizeof(int32_t));
+        buffer results(rows * sizeof(struct sampled));
+        w.upload(d, 0);
+        const unsigned long copied = cuda_emu_bytes_to_device ? cuda_emu_bytes_to_device() : 0;
+        device_sampler_run(sampler, logits.as<float>(), d.step.samples, n, nullptr,
+                           ids.as<int32_t>(), results.as<struct sampled>(), test_stream());
+        const std::vector<int32_t> id = ids.read<int32_t>();
+        for (int i = 0; i < n; i++) ck_assert_int_eq(id[(size_t)i], 5 + i);
+        if (cuda_emu_bytes_to_device) ck_assert_uint_eq(cuda_emu_bytes_to_device(), copied);
+    }
+    device_sampler_free(sampler, test_stream());
 }
 END_TEST
 
@@ -490,6 +539,7 @@ int main(void) {
     tcase_add_test(steps, a_step_is_there_and_padding_writes_nothing);
     tcase_add_test(steps, two_steps_may_wait_for_the_stream);
     tcase_add_test(steps, a_long_sequence_does_not_lengthen_other_lines);
+    tcase_add_test(steps, settings_are_aligned_after_arrays_of_any_length);
     suite_add_tcase(suite, steps);
     tcase_add_test(kept, buckets);
     tcase_add_test(kept, buckets_are_listed);

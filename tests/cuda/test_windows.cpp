@@ -1,23 +1,24 @@
-/* Layers with different attention windows on the CUDA backend: queries and keys with QK norm and a
- * partial rotation, and scores with a cap, compared with double precision. The bytes are the same
- * in chunks, row by row, in batches and as graphs, and with window blocks that are overwritten as
- * soon as no row sees them. */
+/* Layers with different attention windows and heads on the CUDA backend: queries and keys with QK
+ * norm and a partial rotation, and scores with a cap, compared with double precision. The bytes are
+ * the same in chunks, row by row, in batches and as graphs, and with window blocks that are
+ * overwritten as soon as no row sees them. */
 #include <math.h>
 #include <string.h>
 
 #include "tests/cuda/support.h"
 
-enum { L = 3, H = 4, G = 2, D = 32, ROTATED = 16, B = 16, MAX_ROWS = 64, MAX_SEQS = 4 };
+enum { L = 4, H = 4, D = 32, ROTATED = 16, B = 16, MAX_ROWS = 64, MAX_SEQS = 4 };
 enum { CONTEXT = 1200, N_BLOCKS = 225, GRAPH_ROWS = 4 };
 /* The second window is shorter than a split, so the layers' plans differ. A split's bound cuts the
- * third window. */
-static const int windows[L] = {0, 40, 300};
+ * third window. The last layer has full attention and more query heads per key head. */
+static const int windows[L] = {0, 40, 300, 0};
+static const struct kv_heads heads[L] = {{2, D}, {2, D}, {2, D}, {1, D}};
 static const int lengths[] = {1100, 70, 530};
 enum { N_SEQUENCES = 3, LAST = 9 /* the last rows of each sequence, which are compared */ };
 /* Window blocks of a sequence, used in turn: the blocks that a step's first row sees, and the
  * step's blocks. */
 enum { RING = (300 - 2) / 16 + 2 + 64 / 16 };
-static const bool has_window[L] = {false, true, true};
+static const bool has_window[L] = {false, true, true, false};
 using bytes = std::vector<uint8_t>;
 
 struct variety {
@@ -45,8 +46,8 @@ static floats drawn(enum dtype act, int what, int layer, int sequence, int posit
     return rounded(act, all);
 }
 
-static int heads_of(int what) {
-    return what == 0 ? H : G;
+static int heads_of(int what, int layer) {
+    return what == 0 ? (int)H : heads[layer].G;
 }
 
 /* All rows of a step, in its order. */
@@ -54,7 +55,7 @@ static floats drawn_rows(enum dtype act, int what, int layer, const parts &of) {
     floats all;
     for (const part &one : of)
         for (int p = one.from; p < one.to; p++) {
-            const floats row = drawn(act, what, layer, one.sequence, p, heads_of(what));
+            const floats row = drawn(act, what, layer, one.sequence, p, heads_of(what, layer));
             all.insert(all.end(), row.begin(), row.end());
         }
     return all;
@@ -79,11 +80,12 @@ struct world {
         config.max_context = CONTEXT;
         config.heads = H;
         config.n_windows = L;
-        for (int l = 0; l < L; l++) config.windows[l] = {windows[l], 0};
+        for (int l = 0; l < L; l++) config.windows[l] = {windows[l], heads[l].G};
         config.graph_rows = GRAPH_ROWS;
         struct err err = {};
         ck_assert_msg(backend_cuda_open(&b, &config, &err) == STATUS_OK, "%s", err.message);
-        struct kv_config kv = {L, G, D, N_BLOCKS, B, v.kv};
+        struct kv_config kv = {L, 2, D, N_BLOCKS, B, v.kv};
+        kv.heads = heads;
         if (has_own) kv.n_window_blocks = (int)RING * (int)N_SEQUENCES, kv.has_window = has_window;
         ck_assert_msg(b->cache->kv_new(b, &cache, &kv, &err) == STATUS_OK, "%s", err.message);
         uint64_t state = 3;
@@ -241,7 +243,7 @@ static floats prepared(const floats &x, int head, const floats &gain, const floa
 /* One head of a row's attention in a layer. */
 static floats attended(const world &w, int layer, int sequence, int position, int head) {
     const struct attention how = attention_of(layer);
-    const int g = head * G / H;
+    const int G = heads[layer].G, g = head * G / H;
     const int first = how.window && position >= how.window ? position - how.window + 1 : 0;
     const enum dtype act = w.v.act;
     const floats q = prepared(drawn(act, 0, layer, sequence, position, H), head, w.q_gains,
@@ -272,9 +274,9 @@ static void check_row(const world &w, const bytes &y, int layer, int row, int se
     for (int h = 0; h < H; h++) {
         const size_t at = (size_t)((row * H + h) * D);
         const floats mine(got.begin() + (ptrdiff_t)at, got.begin() + (ptrdiff_t)at + D);
-        check_close(mine, attended(w, layer, sequence, position, h), 4 * rounding_of(w.v.act), 1,
-                    text("window %d, sequence %d, position %d, head %d", windows[layer], sequence,
-                         position, h));
+        check_close(
+            mine, attended(w, layer, sequence, position, h), 4 * rounding_of(w.v.act), 1,
+            text("layer %d, sequence %d, position %d, head %d", layer, sequence, position, h));
     }
 }
 
@@ -282,9 +284,9 @@ static void check_same(const world &w, const std::vector<bytes> &got, int row,
                        const std::vector<bytes> &want, int other, const char *how) {
     const size_t size = w.row_bytes();
     for (size_t l = 0; l < L; l++)
-        ck_assert_msg(
-            memcmp(&got[l][(size_t)row * size], &want[l][(size_t)other * size], size) == 0,
-            "%s: window %d has other bytes, act %d, cache %d", how, windows[l], w.v.act, w.v.kv);
+        ck_assert_msg(memcmp(&got[l][(size_t)row * size], &want[l][(size_t)other * size], size) ==
+                          0,
+                      "%s: layer %zu has other bytes, act %d, cache %d", how, l, w.v.act, w.v.kv);
 }
 
 /* Rows of decode steps equal those of a chunk, in separate steps and in batches. Each step runs at

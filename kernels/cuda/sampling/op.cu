@@ -438,6 +438,7 @@ void device_sampler_lay_out(struct device_sampler *s, const struct sample *sampl
                             const struct settings_memory *memory) {
     struct launch *launch = &s->launch;
     assert(launch->n > 0 && !launch->settings);
+    assert(settings_are_aligned(memory));
     for (int wave = 0; wave < launch->waves; wave++) {
         for (int i = 0; i < launch->n; i++)
             if (s->wave[i] == wave) put_row(s, samples, i, changes, &launch->at, memory);

@@ -4,11 +4,16 @@
 
 #include "kernels/cuda/runtime/device.cuh"
 
-/* The same bytes on the host and on the device. */
+/* The same bytes on the host and on the device, both aligned to SETTINGS_ALIGN. */
+enum { SETTINGS_ALIGN = 16 };
 struct settings_memory {
     uint8_t *host; /* pinned */
     uint8_t *device;
 };
+
+static inline bool settings_are_aligned(const struct settings_memory *memory) {
+    return ((uintptr_t)memory->host | (uintptr_t)memory->device) % SETTINGS_ALIGN == 0;
+}
 
 /* Memory for one launch's settings. */
 struct passage {

@@ -117,8 +117,9 @@ void device_sampler_free(struct device_sampler *sampler, cudaStream_t stream);
 size_t device_sampler_plan(struct device_sampler *sampler, const struct sample *samples, int n,
                            const struct logit_changes *changes);
 
-/* Writes the settings of the planned run to 16-byte aligned host memory. The run reads them from
- * device memory; the caller queues the copy. Without this call the run uses its own memory. */
+/* Writes the settings of the planned run to host memory. The run reads them from device memory; the
+ * caller queues the copy. Both are aligned to SETTINGS_ALIGN. Without this call the run uses its
+ * own memory. */
 void device_sampler_lay_out(struct device_sampler *sampler, const struct sample *samples,
                             const struct logit_changes *changes,
                             const struct settings_memory *memory);
