@@ -1,5 +1,6 @@
 """Checks run.py and its parts on stand-ins: made-up programs that are fast or slow, hang, fail, or print lines that are not results."""
 import glob
+import json
 import os
 import re
 import shutil
@@ -116,6 +117,11 @@ def text_of(out):
         return file.read()
 
 
+def whole_report(out):
+    with open(os.path.join(out, "report.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
 def wants(text, *sentences):
     for words in sentences:
         assert words in text, f"{words!r} is missing in:\n{text}"
@@ -169,6 +175,9 @@ FIRST = {  # the results of steps, and words of the page
 }
 
 
+LATE_S = 1  # the most that a busy machine may delay the end of a call
+
+
 def test_first(folder, kind):
     """Whatever the programs do, the steps are there in their order, a bad point costs itself alone, and the report is whole."""
     programs = stand_ins(os.path.join(folder, "p"), kind, {name: SUITE_OF[kind] for name in ("ptx", "rows", "ptx90", "chunks")})
@@ -177,6 +186,7 @@ def test_first(folder, kind):
     tools.run, end = recorded(made), time.monotonic() + total
     report = run.measure("first", programs, out, total)
     steps, (wanted, words) = results_of(report), FIRST[kind]
+    assert time.monotonic() < end + LATE_S and whole_report(out) == report, kind
     assert len(made) > 6 and max(made) < end, (kind, made, end)
     assert list(steps) == ["suites, mma.sync", "limits", "mma", "serve, small", "suites, wgmma", "wgmma"], steps
     assert wanted.items() <= steps.items(), (kind, steps)
@@ -186,6 +196,18 @@ def test_first(folder, kind):
             mine = [(p["kernel"], "failed" in p) for p in report["points"] if p["part"] == part]
             assert [bad for _, bad in mine] == [False, True, False, False], (kind, mine)
         assert [("failed" in f) for f in report["served"]] == [False, True, False, False], report["served"]
+
+
+def test_cut(folder):
+    """If the limit is shorter than the programs hang, the report is there within the limit, and names the parts without time."""
+    programs = stand_ins(os.path.join(folder, "p"), "hanging", {"ptx": "hangs", "rows": "hangs"})
+    out, total = os.path.join(folder, "out"), 12
+    end = time.monotonic() + total
+    report = run.measure("first", programs, out, total)
+    assert time.monotonic() < end + LATE_S and whole_report(out) == report, (time.monotonic(), end)
+    steps = results_of(report)
+    assert list(steps)[:3] == ["suites, mma.sync", "limits", "mma"] and "done" not in steps.values(), steps
+    wants(text_of(out), "**Failed: suites, mma.sync", "| gpu_ptx | no end |")
 
 
 def recorded(made):
@@ -243,7 +265,7 @@ def test_carried_server(folder):
     assert carry.judge_run(1, "chroot: cannot change root directory") is None and carry.judge_run(0, "") == ""
 
 
-TESTS = {"all": test_all, "carry": test_carry, "carried": test_carried_server, "serve": test_serving} | {kind: lambda folder, kind=kind: test_first(folder, kind) for kind in FIRST}
+TESTS = {"all": test_all, "carry": test_carry, "carried": test_carried_server, "serve": test_serving, "cut": test_cut} | {kind: lambda folder, kind=kind: test_first(folder, kind) for kind in FIRST}
 
 
 def run_test(folder, name):
