@@ -63,6 +63,7 @@ def build(report, deadline, architectures=None, targets=("gpu_programs",)):
         copy_libraries(programs)
         with open(os.path.join(programs, "commit.txt"), "w", encoding="utf-8") as file:
             file.write(tools.text_of(["git", "describe", "--always", "--dirty"]) + "\n")
+    report["commit"] = commit_of(programs)
     report.step("build", "done" if code == 0 else "failed", time.monotonic() - started, said)
     return programs
 
