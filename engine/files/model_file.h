@@ -20,8 +20,8 @@ struct model_file {
     bool has_stand_in;       /* for a folder whose tokenizer must not be read */
     bool guesses_ahead;      /* as in struct engine_config */
     struct hf_config *eagle; /* the folder of a head that guesses ahead, or NULL */
-    const char *eagle_path;
-    uint64_t stamp; /* of its files, just before they were opened */
+    const char *eagle_path;  /* the caller keeps it until model_config_read has returned */
+    uint64_t stamp;          /* of its files, just before they were opened */
 };
 
 /* Why a model is opened. */

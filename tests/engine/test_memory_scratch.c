@@ -49,7 +49,7 @@ static int64_t planned_bytes(const struct model_config *config, int ranks) {
 /* Opens a model, with the EAGLE-3 head in PATH_head if that exists. */
 static void open_model(struct model_file *file, const char *path, enum model_use use,
                        bool guesses) {
-    char head[PATH_BYTES + 8];
+    static char head[PATH_BYTES + 8]; /* the file keeps the pointer */
     struct err err = {0};
     snprintf(head, sizeof head, "%s_head", path);
     const struct engine_config settings = {.guesses_ahead = guesses,
