@@ -53,7 +53,7 @@ struct attention_plan {
     int64_t n_parts;       /* in vectors, per part of a key-value head's query heads */
     int heads, head_parts; /* query heads per block, and blocks per key-value head */
     int split_vectors;     /* vectors of a split item, at most: 16, 32 or 64 */
-    bool is_fixed;         /* a graph's: later steps have other items and as many */
+    bool is_fixed;         /* of a graph: later steps have the same number of items */
 };
 
 /* Returns the query heads per block, and the number of blocks for the query heads of a key-value
@@ -138,8 +138,8 @@ struct attention_chunks {
 /* Attention of wide heads (kernels/cuda/wide_heads/), whose keys have kv.D numbers and whose values
  * have D_value: other vectors, or if D_value is less than kv.D the first numbers of the keys. */
 struct attention_wide {
-    /* Returns how many times 16 query vectors a block of block_bytes of shared memory takes at
-     * most: 4, 2 or 1; 0: such heads have no kernel, and attention_float serves them. */
+    /* Returns the largest number of tiles of 16 query vectors that block_bytes of shared memory can
+     * hold: 4, 2 or 1. 0: such heads have no kernel, and attention_float serves them. */
     int (*tiles)(enum dtype act, const struct kv_view *kv, int D_value, size_t block_bytes);
     /* y [M][H][D_value] of the plan's rows, if `tiles` is not 0; most_tiles is at most its result.
      * The plan has no chunks and at most 16 times that many heads per block. The bytes do not
