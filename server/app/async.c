@@ -227,9 +227,16 @@ struct http_request *async_detach(struct async_request *request) {
 /* ---- opening and closing -------------------------------------------------------------------- */
 
 /* malloc_trim does not return free memory at the end of a thread's heap. The threshold bounds it;
- * otherwise the C library raises the threshold to twice the largest freed block. */
-void async_init(struct app *app) {
+ * otherwise the C library raises the threshold to twice the largest freed block. Only a free that
+ * merges chunks applies the threshold. A free into a fast bin does not merge: then malloc_trim
+ * moves a whole tree of JSON to the heap's end, where it stays. So no chunk uses fast bins. */
+static void configure_malloc(void) {
     mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
+    mallopt(M_MXFAST, 0);
+}
+
+void async_init(struct app *app) {
+    configure_malloc();
     uv_timer_init(&app->loop, &app->trim_timer);
     app->trim_timer.data = app;
     /* libuv starts its threads now: later it aborts if there is no memory for them */
