@@ -8,6 +8,7 @@ C20c  16 streams of 4 adapters of rank 16, and of the base model: tokens/s, adap
 C20d  16 streams of the base model, on a server with an adapter and --max-loras 8, and on one without: tokens/s, with / without
 C20e  8 streams while an adapter of rank 16 is loaded again and again, and alone: ITL p99, loading / alone
 C20g  one request at a time of a key, while another key has 100, and alone: TTFT p95, beside it / alone
+C20h  the same, with prompts of 1,500 tokens for the other key
 C20f  MiB that an idle server holds after 48 streams with Idempotency-Keys and receipts, more than after 48 plain ones
 
 A figure is the median of the ratios of the repeats, with their range. The ratio of the processor time is for a machine that
@@ -36,6 +37,7 @@ RANK, N_ADAPTERS, ADMIN = 16, 4, "admin-key-of-the-bench"
 EIGHT = dataclasses.replace(works.TOGETHER, name="eight", what="8 at once, 64 in 128 out", users=8)
 SINGLE = works.Work("single", "one at a time, 64 in 8 out", 64, 8, queue_length=40)
 N_CROWD = 100  # requests of the other key at once
+CROWD_TOKENS = {"C20g": 64, "C20h": 1500}  # of each of its prompts
 IDLE_SECONDS = 2  # after which the server has returned free memory
 
 
@@ -62,6 +64,7 @@ ROWS = [
     Row("C20d", "base model: --max-loras 8 / without adapters", .98),
     Row("C20e", "ITL p99: adapters load / alone", 1.5, works.itl_p99_ms, EIGHT),
     Row("C20g", "TTFT p95: another key has 100 requests / alone", 1.5, ttft_p95_ms, SINGLE),
+    Row("C20h", "TTFT p95: another key has 100 long prompts / alone", 1.5, ttft_p95_ms, SINGLE),
 ]
 MEMORY, MEMORY_GOAL = "C20f", 3  # MiB
 
@@ -172,11 +175,12 @@ class Crowd(Meanwhile):
     """The requests of the other key, which all are there before the block begins."""
     path, what = "/v1/completions", "requests of the other key were sent"
 
-    def __init__(self, url):
+    def __init__(self, url, n_prompt):
         super().__init__(url, "of-the-crowd", N_CROWD)
+        self.n_prompt = n_prompt
 
     def body_of(self, n):
-        return {"model": "m", "prompt": works.token_ids(64, f"crowd {n}"), "max_tokens": 128, "ignore_eos": True, "temperature": 0}
+        return {"model": "m", "prompt": works.token_ids(self.n_prompt, f"crowd {n}"), "max_tokens": 128, "ignore_eos": True, "temperature": 0}
 
     def __enter__(self):
         super().__enter__()
@@ -202,12 +206,13 @@ def sides(row, folder):
             first = stack.enter_context(folder.server("--max-loras", 8, *folder.loras(1)))
             second = stack.enter_context(folder.server())
             yield [(Client(first), nothing), (Client(second), nothing)]
-        elif row.id == "C20g":
+        elif row.id in CROWD_TOKENS:
             keys = folder.path / "keys.yaml"
             keys.write_text("keys:\n  - name: quiet\n    key: of-one\n  - name: crowd\n    key: of-the-crowd\n")
-            server = stack.enter_context(folder.server("--api-key-file", keys, "--max-queued-requests", 2 * N_CROWD))
+            server = stack.enter_context(folder.server("--api-key-file", keys, "--max-queued-requests", 2 * N_CROWD,
+                                                       "--kv-cache-memory", "4GiB"))
             quiet = Client(server, with_own_key)
-            yield [(quiet, Crowd(server.url)), (quiet, nothing)]
+            yield [(quiet, Crowd(server.url, CROWD_TOKENS[row.id])), (quiet, nothing)]
         else:
             adapters = [folder.adapter(i) for i in range(2)]
             server = stack.enter_context(folder.server("--enable-runtime-lora", "--lora-dir", folder.path, "--admin-key", ADMIN,

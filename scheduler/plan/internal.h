@@ -62,6 +62,14 @@ void plan_take_back_rows(struct plan *plan, struct plan_item *item);
 
 /* ---- the parts of plan_make ----------------------------------------------------------------- */
 
+/* plan_admit.c: begins the turns: the shares' batch rows and the items' ranks are those of the
+ * items. */
+void plan_begin_turns(struct plan *plan);
+
+/* plan_admit.c: returns the next waiting sequence to consider, or NULL: in the best priority with
+ * one, the first one of the share with the least service. */
+struct sequence *plan_find_turn(struct plan *plan);
+
 /* plan_admit.c: admits the other beams of running searches before all other waiting sequences: the
  * running beams keep their blocks while they wait for them. Returns false if one of them lacks
  * room. */

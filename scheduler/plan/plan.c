@@ -9,6 +9,7 @@ void plan_init(struct plan *plan, int max_seqs, int n_blocks, int n_shares) {
         plan->change[kind] = mem_calloc((size_t)n_blocks, sizeof *plan->change[kind]);
     plan->stamp = mem_calloc((size_t)n_blocks, sizeof *plan->stamp);
     plan->turn = mem_calloc((size_t)n_shares, sizeof *plan->turn);
+    plan->prompt = mem_calloc((size_t)max_seqs, sizeof *plan->prompt);
     plan->hit = mem_calloc((size_t)n_blocks, sizeof *plan->hit);
 }
 
@@ -17,6 +18,7 @@ void plan_free(struct plan *plan) {
     for (int kind = 0; kind < N_BLOCK_KINDS; kind++) mem_free(plan->change[kind]);
     mem_free(plan->stamp);
     mem_free(plan->turn);
+    mem_free(plan->prompt);
     mem_free(plan->hit);
 }
 
@@ -51,12 +53,14 @@ static void plan_preempt_last(struct plan *plan) {
     } while (next && sequence_searches_with(last, next));
 }
 
-/* Assigns rows to a running sequence. Preempts the last in the order while it has room for none. */
-static void plan_serve_running(struct plan *plan, int i) {
+/* Assigns rows to a running sequence. If it gets more than a tile, it leaves `kept` rows to others.
+ * Preempts the last in the order while it has room for none. */
+static void plan_serve_running(struct plan *plan, int i, int kept) {
     struct plan_item *item = &plan->item[i];
     const struct sequence *sequence = item->sequence;
     int allowed = plan_rows_allowed(plan, sequence, sequence->n_computed);
     if (allowed <= 0) return;
+    allowed = max_int(allowed - kept, min_int(allowed, plan->view.row_quantum));
     for (;;) {
         const int32_t *partial = plan_partial_block(plan->view.pool, sequence);
         item->copy = partial && plan_holders(plan, KV_BLOCKS, *partial) > 1;
@@ -99,15 +103,57 @@ static void plan_limit_prefills(struct plan *plan) {
     plan->row_limit = min_int(rows, view->max_rows);
 }
 
+/* Does a sequence of this rank precede the item? */
+static bool plan_precedes(const struct sequence *sequence, int rank, const struct plan_item *item) {
+    int priority = sequence->request->priority, others = item->sequence->request->priority;
+    return priority != others ? priority < others : rank < item->rank;
+}
+
+/* Lists the running prompts by priority, rank and arrival. Returns their number. */
+static int plan_order_prompts(struct plan *plan) {
+    int n = 0;
+    for (int i = 0; i < plan->n_kept; i++) {
+        const struct plan_item *item = &plan->item[i];
+        if (sequence_decodes(item->sequence)) continue;
+        int at = n++;
+        for (; at > 0; at--) {
+            int before = plan->prompt[at - 1];
+            if (!plan_precedes(item->sequence, item->rank, &plan->item[before])) break;
+            plan->prompt[at] = before;
+        }
+        plan->prompt[at] = i;
+    }
+    return n;
+}
+
+/* Returns the first waiting sequence if the batch has a place and rows may be left to it, or NULL.
+ */
+static const struct sequence *plan_first_waiting(struct plan *plan) {
+    bool full = plan->n_kept == plan->view.max_seqs;
+    return full || plan->view.whole_prompts ? NULL : plan_find_turn(plan);
+}
+
+static void plan_serve_prompts(struct plan *plan) {
+    int n = plan_order_prompts(plan);
+    const struct sequence *first = n > 0 ? plan_first_waiting(plan) : NULL;
+    int rank = first ? plan->turn[first->request->share].rows : 0;
+    for (int k = 0; k < n; k++) {
+        int i = plan->prompt[k];
+        if (i >= plan->n_kept) continue; /* it is preempted */
+        bool leaves = first && plan_precedes(first, rank, &plan->item[i]);
+        plan_serve_running(plan, i, leaves ? sequence_n_schedulable(first) : 0);
+    }
+}
+
 /* Sequences that decode are first. */
 static void plan_serve_all_running(struct plan *plan) {
     plan->row_limit = plan->view.max_rows;
+    plan_begin_turns(plan);
     for (int i = 0; i < plan->n_kept; i++)
-        if (sequence_decodes(plan->item[i].sequence)) plan_serve_running(plan, i);
+        if (sequence_decodes(plan->item[i].sequence)) plan_serve_running(plan, i, 0);
     plan_serve_searches_as_one(plan);
     plan_limit_prefills(plan);
-    for (int i = 0; i < plan->n_kept; i++)
-        if (!sequence_decodes(plan->item[i].sequence)) plan_serve_running(plan, i);
+    plan_serve_prompts(plan);
 }
 
 /* ---- the step ------------------------------------------------------------------------------- */

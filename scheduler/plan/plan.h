@@ -9,6 +9,10 @@
  *     instead, and by arrival within a share. Prompts that this plan admits count for the next one.
  *     One share cannot fill the batch: it leaves some batch rows to the others (shares.h), so
  *     their next request does not wait until a sequence ends.
+ *   - Running prompts get rows by priority, then by rank: first the first running sequence of each
+ *     share, then the second ones. A waiting sequence is ranked behind those of its share that run;
+ *     prompts behind it leave it rows, but get at least one tile. So a short prompt does not wait
+ *     for the long ones of another share. With one share this is the order of arrival.
  *   - First all running sequences that need one row (decodes) get it, then running ones that need
  *     more, then waiting ones, while rows, logit rows and blocks last. A long prompt gets the rows
  *     that are left, so several prompts may share a step. If any sequence decodes, prompts get at
@@ -108,6 +112,7 @@ struct plan_view {
 
 struct plan_item {
     struct sequence *sequence;
+    int rank;       /* running sequences of its share before it */
     int rows;       /* to compute; 0: it skips this step */
     int drafts;     /* number of drafts among the rows */
     int logit_rows; /* number of logit rows among the rows */
@@ -156,6 +161,7 @@ struct plan {
     uint64_t *stamp; /* [n_blocks] ...valid if this equals the plan's epoch */
     uint64_t epoch;
     struct turn *turn; /* [n_shares] */
+    int *prompt;       /* [max_seqs] indexes of running items that do not decode, in their order */
     int32_t *hit;      /* [n_blocks] hits of the waiting sequence that is checked */
     int max_items, n_blocks, n_shares;
 };

@@ -229,19 +229,26 @@ static bool plan_is_kept_out(struct plan *plan, const struct sequence *sequence)
     return turn->has_its_part;
 }
 
-/* Begins the turns: the shares' batch rows are those of the sequences that run. */
-static void plan_begin_turns(struct plan *plan) {
+void plan_begin_turns(struct plan *plan) {
     memset(plan->turn, 0, (size_t)plan->n_shares * sizeof *plan->turn);
     for (int i = 0; i < plan->n_items; i++) {
         const int share = plan->item[i].sequence->request->share;
         assert(share >= 0 && share < plan->n_shares);
-        plan->turn[share].rows++;
+        plan->item[i].rank = plan->turn[share].rows++;
     }
 }
 
-/* Returns the next waiting sequence to consider, or NULL: in the best priority with one, the first
- * one of the share with the least service. */
-static struct sequence *plan_next_turn(struct plan *plan) {
+/* Is the turn of the sequence before the turn of the other one, which arrived earlier? A share that
+ * waits beside another one has had the same service when it begins: then the one with fewer running
+ * sequences is first. */
+static bool plan_turn_before(const struct plan *plan, const struct sequence *sequence,
+                             const struct sequence *other) {
+    uint64_t service = plan_service(plan, sequence), others = plan_service(plan, other);
+    if (service != others) return service < others;
+    return plan->turn[sequence->request->share].rows < plan->turn[other->request->share].rows;
+}
+
+struct sequence *plan_find_turn(struct plan *plan) {
     struct sequence *next = NULL;
     list_each(node, plan->view.waiting) {
         struct sequence *sequence = sequence_of(node);
@@ -249,9 +256,14 @@ static struct sequence *plan_next_turn(struct plan *plan) {
         if (next && sequence->request->priority != next->request->priority) break;
         if (seen && !sequence_before(seen, sequence)) continue;
         if (plan_is_kept_out(plan, sequence)) continue;
-        if (!next || plan_service(plan, sequence) < plan_service(plan, next)) next = sequence;
+        if (!next || plan_turn_before(plan, sequence, next)) next = sequence;
         if (plan->n_shares == 1) break;
     }
+    return next;
+}
+
+static struct sequence *plan_next_turn(struct plan *plan) {
+    struct sequence *next = plan_find_turn(plan);
     if (next) plan->turn[next->request->share].seen = next;
     return next;
 }

@@ -211,5 +211,5 @@ void plan_count_rows(struct plan *plan, struct plan_item *item, int from, int he
 
 void plan_take_back_rows(struct plan *plan, struct plan_item *item) {
     plan_count_item(plan, item, item->sequence->n_computed, -1);
-    *item = (struct plan_item){.sequence = item->sequence};
+    *item = (struct plan_item){.sequence = item->sequence, .rank = item->rank};
 }

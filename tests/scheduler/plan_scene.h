@@ -79,6 +79,13 @@ static inline struct sequence *wait(int n_prompt, int priority) {
     return sequence;
 }
 
+/* A waiting sequence of a share. */
+static inline struct sequence *wait_of(int who, int n_prompt, int priority) {
+    struct sequence *sequence = wait(n_prompt, priority);
+    sequence->request->share = who;
+    return sequence;
+}
+
 static inline struct sequence *run_more(struct sequence *sequence, int n_computed) {
     sequence->state = SEQUENCE_RUNNING;
     sequence->n_computed = n_computed;

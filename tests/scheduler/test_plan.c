@@ -4,12 +4,6 @@
 #include "scheduler/plan_scene.h"
 #include "support/suite_main.h"
 
-static struct sequence *wait_of(int who, int n_prompt, int priority) {
-    struct sequence *sequence = wait(n_prompt, priority);
-    sequence->request->share = who;
-    return sequence;
-}
-
 START_TEST(decodes_are_first_and_a_prompt_takes_the_rest) {
     begin(100, 8, 10, 8, false);
     struct sequence *prefill = run(50, 8, 0), *a = run(9, 8, 0), *b = run(21, 20, 0);
@@ -364,96 +358,6 @@ START_TEST(a_plan_moves_nothing_and_repeats) {
 }
 END_TEST
 
-/* ---- shares --------------------------------------------------------------------------------- */
-
-/* The share with the least service is next, whatever arrived first. */
-START_TEST(the_share_with_the_least_service_is_next) {
-    begin(100, 1, 64, 8, false);
-    share[0].service = share_cost(&share[0], 11);
-    share[1].service = share_cost(&share[1], 10);
-    share[2].service = share_cost(&share[2], 12);
-    struct sequence *a = wait_of(0, 8, 0), *b = wait_of(1, 8, 0), *c = wait_of(2, 8, 0);
-    struct sequence *late = wait_of(1, 8, 0);
-    plan_make(&plan, &view);
-    ck_assert_int_eq(rows_of(b), 8);
-    ck_assert_int_eq(rows_of(a) + rows_of(c) + rows_of(late), -3);
-    share[1].service = share_cost(&share[1], 11); /* equal: the first that arrived */
-    plan_make(&plan, &view);
-    ck_assert_int_eq(rows_of(a), 8);
-    struct sequence *urgent = wait_of(2, 8, -1); /* priority comes before shares */
-    plan_make(&plan, &view);
-    ck_assert_int_eq(rows_of(urgent), 8);
-    end();
-}
-END_TEST
-
-/* A share leaves a place in the batch to the others, even if only its own sequences wait. Another
- * share gets that place at once. */
-START_TEST(no_share_fills_the_batch) {
-    begin(100, 3, 64, 8, false);
-    struct sequence *a = run(9, 8, 0), *b = wait_of(0, 4, 0), *c = wait_of(0, 4, 0);
-    plan_make(&plan, &view);
-    ck_assert_int_eq(rows_of(a), 1);
-    ck_assert_int_eq(rows_of(b), 4);
-    ck_assert_int_eq(rows_of(c), -1);
-    struct sequence *other = wait_of(2, 6, 1); /* even with a worse priority */
-    plan_make(&plan, &view);
-    ck_assert_int_eq(rows_of(c), -1);
-    ck_assert_int_eq(rows_of(other), 6);
-    end();
-}
-END_TEST
-
-/* A search that lacks batch rows is not overtaken by later sequences of its share. */
-START_TEST(a_search_keeps_its_place) {
-    begin(100, 4, 64, 8, false);
-    run(9, 8, 0), run(9, 8, 0);
-    struct sequence *search = wait_of(0, 4, 0), *later = wait_of(0, 4, 0),
-                    *other = wait_of(1, 4, 0);
-    search->request->beams = (void *)search; /* the plan does not read it */
-    search->request->n = 3;
-    plan_make(&plan, &view);
-    ck_assert_int_eq(rows_of(search), -1);
-    ck_assert_int_eq(rows_of(later), -1);
-    ck_assert_int_eq(rows_of(other), 4);
-    search->request->beams = NULL;
-    search->request->n = 1;
-    end();
-}
-END_TEST
-
-/* A prompt that a plan admits counts for the next one, at the share's weight. */
-START_TEST(admitted_prompts_take_turns) {
-    begin(100, 4, 200, 8, false);
-    struct sequence *a[4], *b[4];
-    for (int i = 0; i < 4; i++) a[i] = wait_of(0, 10, 0);
-    for (int i = 0; i < 4; i++) b[i] = wait_of(1, 10, 0);
-    plan_make(&plan, &view);
-    for (int i = 0; i < 4; i++) ck_assert_int_eq(rows_of(a[i]) + rows_of(b[i]), i < 2 ? 20 : -2);
-    share[1].weight = 3;
-    plan_make(&plan, &view);
-    ck_assert_int_eq(rows_of(a[0]) + rows_of(b[0]) + rows_of(b[1]) + rows_of(b[2]), 40);
-    ck_assert_int_eq(rows_of(a[1]) + rows_of(b[3]), -2);
-    end();
-}
-END_TEST
-
-/* If the next one lacks room, none of another share passes it. */
-START_TEST(a_turn_is_kept_until_there_is_room) {
-    begin(7, 4, 200, 8, false);
-    struct sequence *large = wait_of(0, 90, 0), *small = wait_of(1, 4, 0);
-    share[1].service = 1;
-    run(9, 8, 0);
-    plan_make(&plan, &view);
-    ck_assert_int_eq(rows_of(large) + rows_of(small), -2);
-    share[0].service = 2;
-    plan_make(&plan, &view);
-    ck_assert_int_eq(rows_of(small), 4);
-    ck_assert_int_eq(rows_of(large), -1);
-    end();
-}
-END_TEST
-
 int main(void) {
     Suite *suite = suite_create("scheduler_plan");
     TCase *core = tcase_create("core");
@@ -479,11 +383,6 @@ int main(void) {
     tcase_add_test(core, blocks_stay_promised_to_a_beam_that_is_not_admitted);
     tcase_add_test(core, beams_of_a_search_get_rows_together);
     tcase_add_test(core, a_plan_moves_nothing_and_repeats);
-    tcase_add_test(core, the_share_with_the_least_service_is_next);
-    tcase_add_test(core, no_share_fills_the_batch);
-    tcase_add_test(core, a_search_keeps_its_place);
-    tcase_add_test(core, admitted_prompts_take_turns);
-    tcase_add_test(core, a_turn_is_kept_until_there_is_room);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }
