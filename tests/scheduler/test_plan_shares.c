@@ -99,6 +99,31 @@ START_TEST(a_long_prompt_gets_a_tile) {
 }
 END_TEST
 
+/* Rows are left only to a sequence that the step may admit. */
+START_TEST(a_full_batch_leaves_no_rows) {
+    begin(100, 2, 64, 8, false);
+    struct sequence *first = run_of(0, 9, 8), *along = run_of(0, 200, 8);
+    wait_of(1, 20, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(first), 1);
+    ck_assert_int_eq(rows_of(along), 63);
+    end();
+}
+END_TEST
+
+START_TEST(whole_prompts_are_not_divided) {
+    begin(100, 8, 60, 8, false);
+    view.whole_prompts = true;
+    struct sequence *first = run_of(0, 20, 0), *along = run_of(0, 30, 0),
+                    *other = wait_of(1, 20, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(first), 20);
+    ck_assert_int_eq(rows_of(along), 30);
+    ck_assert_int_eq(rows_of(other), -1);
+    end();
+}
+END_TEST
+
 /* A share leaves a place in the batch to the others, even if only its own sequences wait. Another
  * share gets that place at once. */
 START_TEST(no_share_fills_the_batch) {
@@ -174,6 +199,8 @@ int main(void) {
     tcase_add_test(core, prompts_of_shares_take_turns);
     tcase_add_test(core, a_long_prompt_leaves_rows_to_another_share);
     tcase_add_test(core, a_long_prompt_gets_a_tile);
+    tcase_add_test(core, a_full_batch_leaves_no_rows);
+    tcase_add_test(core, whole_prompts_are_not_divided);
     tcase_add_test(core, no_share_fills_the_batch);
     tcase_add_test(core, a_search_keeps_its_place);
     tcase_add_test(core, admitted_prompts_take_turns);
