@@ -22,6 +22,9 @@ struct wide_memory {
         scratch = {counters.as<int32_t>(), parts.as<float>(), parts.bytes, rows.data, rows.bytes,
                    &wgmma_products};
     }
+    void check_used() {
+        ck_assert_msg(rows.read<uint32_t>()[0] != UINT32_MAX, "wgmma has multiplied");
+    }
     void check() {
         for (int32_t counter : counters.read<int32_t>()) ck_assert_int_eq(counter, 0);
     }
@@ -41,7 +44,7 @@ static void check_bits(enum dtype act, int M, int N, int K, bool shares) {
     const struct gemm_job jobs[] = {
         {&w.w, y[0].data, &end}, {&gate.w, y[1].data, nullptr, &up.w}, {&few.w, y[2].data}};
     gemm_many(jobs, 3, x.data, nullptr, M, test_stream(), &memory.scratch);
-    ck_assert_msg(memory.rows.read<uint32_t>()[0] != UINT32_MAX, "wgmma has multiplied");
+    memory.check_used();
     for (int i = 0; i < 3; i++)
         ck_assert_msg(y[i].read<uint8_t>() == multiplied(&jobs[i], x, nullptr, M),
                       "product %d, activations %d, %d rows, %d x %d", i, act, M, N, K);
@@ -53,13 +56,50 @@ static void check_bits(enum dtype act, int M, int N, int K, bool shares) {
 static const struct {
     int M, N, K;
     bool shares;
-} shapes[] = {{65, 130, 840, false}, {70, 16, 8, true},    {128, 15, 72, true},
-              {129, 40, 328, true},  {137, 33, 584, true}, {192, 128, 64, false},
-              {193, 20, 136, true}};
+} shapes[] = {{17, 130, 840, false}, {31, 33, 584, true},   {32, 128, 1096, true},
+              {33, 130, 712, false}, {48, 16, 8, true},     {63, 40, 328, true},
+              {64, 257, 584, true},  {65, 130, 840, false}, {70, 16, 8, true},
+              {128, 15, 72, true},   {129, 40, 328, true},  {137, 33, 584, true},
+              {192, 128, 64, false}, {193, 20, 136, true}};
 
 START_TEST(bits_are_those_of_mma) {
     const auto &s = shapes[_i];
-    check_bits(short_types[_i % 2], s.M, s.N, s.K, s.shares);
+    for (enum dtype act : short_types) check_bits(act, s.M, s.N, s.K, s.shares);
+}
+END_TEST
+
+/* A matrix with all parts of an epilogue and a pair with both biases, added to a residual; y and
+ * the residual are the same memory, as in a layer. */
+START_TEST(epilogues_are_those_of_mma) {
+    const int Ms[] = {17, 32, 50, 64}, M = Ms[_i], N = 70, K = 200;
+    for (enum dtype act : short_types) {
+        const kind &k = plain_kind(act);
+        matrix_on_device w(k, act, make_rows(k, N, K, 1)), up(k, act, make_rows(k, N, K, 2));
+        const std::vector<uint8_t> sums = packed(act, make_x(act, M, N));
+        buffer x(packed(act, make_x(act, M, K))), bias(make_x(DTYPE_F32, 1, N)),
+            up_bias(make_x(DTYPE_F32, 3, N));
+        struct gemm_epilogue end = {bias.as<float>()};
+        end.activate = true;
+        end.activation = ACTIVATION_GELU_TANH;
+        end.scale = 1.5f;
+        end.cap = 3.0f;
+        struct gemm_epilogue pair_end = {bias.as<float>(), nullptr, false, up_bias.as<float>()};
+        const struct gemm_job jobs[] = {{&w.w, nullptr, &end}, {&w.w, nullptr, &pair_end, &up.w}};
+        for (const struct gemm_job &job : jobs) {
+            buffer by_mma(sums), by_wgmma(sums);
+            wide_memory memory(act, M, K, true);
+            struct gemm_epilogue both = *job.epilogue;
+            struct gemm_job one = {job.w, by_mma.data, &both, job.up};
+            both.residual = by_mma.data;
+            gemm_many(&one, 1, x.data, nullptr, M, test_stream());
+            one.y = by_wgmma.data;
+            both.residual = by_wgmma.data;
+            gemm_many(&one, 1, x.data, nullptr, M, test_stream(), &memory.scratch);
+            memory.check_used();
+            ck_assert(by_mma.read<uint8_t>() != sums);
+            ck_assert(by_wgmma.read<uint8_t>() == by_mma.read<uint8_t>());
+        }
+    }
 }
 END_TEST
 
@@ -113,18 +153,18 @@ END_TEST
 
 /* A pair with 8 ranges, then a larger matrix with 16, with exactly the memory for their parts. With
  * 16 shares, some shares of the pair have no range. Less memory means fewer shares. */
-START_TEST(shares_of_other_ranges_keep_the_bits) {
-    const int shares[] = {16, 8, 4, 2}, wanted = shares[_i], M = 70, K = 1000;
+template <class S> static void check_shares(int M, int wanted) {
+    const int K = 1000;
     const kind &k = plain_kind(DTYPE_BF16);
     matrix_on_device gate(k, DTYPE_BF16, make_rows(k, 70, K, 1)),
         up(k, DTYPE_BF16, make_rows(k, 70, K, 2)), w(k, DTYPE_BF16, make_rows(k, 300, K, 3));
     buffer x(packed(DTYPE_BF16, make_x(DTYPE_BF16, M, K)));
     buffer y[] = {buffer((size_t)M * 70 * 2), buffer((size_t)M * 300 * 2)};
     const struct gemm_job jobs[] = {{&gate.w, y[0].data, nullptr, &up.w}, {&w.w, y[1].data}};
-    WideWork<bf16> work = plan_with<WideNarrow>(jobs, 2, M, 0);
+    WideWork<bf16> work = plan_with<S>(jobs, 2, M, 0);
     ck_assert(work.all.of[0].w.ranges == 8 && work.all.of[1].w.ranges == 16);
-    const size_t bytes = place_parts<WideNarrow>(&work, 2, wanted);
-    ck_assert_int_eq(plan_with<WideNarrow>(jobs, 2, M, bytes).all.share.blocks, wanted);
+    const size_t bytes = place_parts<S>(&work, 2, wanted);
+    ck_assert_int_eq(plan_with<S>(jobs, 2, M, bytes).all.share.blocks, wanted);
     wide_memory memory(DTYPE_BF16, M, K, false);
     buffer parts(bytes);
     memory.scratch.parts = parts.as<float>();
@@ -132,8 +172,39 @@ START_TEST(shares_of_other_ranges_keep_the_bits) {
     gemm_many(jobs, 2, x.data, nullptr, M, test_stream(), &memory.scratch);
     for (int i = 0; i < 2; i++)
         ck_assert_msg(y[i].read<uint8_t>() == multiplied(&jobs[i], x, nullptr, M),
-                      "product %d, %d shares", i, wanted);
+                      "product %d, %d rows, %d shares", i, M, wanted);
+    memory.check_used();
     memory.check();
+}
+
+START_TEST(shares_of_other_ranges_keep_the_bits) {
+    const int shares[] = {16, 8, 4, 2};
+    check_shares<WideFew>(29, shares[_i]);
+    check_shares<WideSome>(51, shares[_i]);
+    check_shares<WideNarrow>(70, shares[_i]);
+}
+END_TEST
+
+/* The launches of a layer of Llama-3.1-8B at 17 to 64 rows: q, k and v; the output; gate and up;
+ * down. Each has a block on 96 multiprocessors or more. */
+START_TEST(few_rows_fill_the_device) {
+    struct gemm_weights q, k, gate, down;
+    matrix_on_device::plan(&q, kinds[2], DTYPE_BF16, 4096, 4096);
+    matrix_on_device::plan(&k, kinds[2], DTYPE_BF16, 1024, 4096);
+    matrix_on_device::plan(&gate, kinds[2], DTYPE_BF16, 14336, 4096);
+    matrix_on_device::plan(&down, kinds[2], DTYPE_BF16, 4096, 14336);
+    const struct gemm_job qkv[] = {{&q, nullptr}, {&k, nullptr}, {&k, nullptr}};
+    const struct gemm_job pair = {&gate, nullptr, nullptr, &gate}, last = {&down, nullptr};
+    const size_t bytes = gemm_scratch_bytes(DTYPE_BF16, 64, 14336);
+    ck_assert_int_eq(plan_with<WideFew>(qkv, 3, 32, bytes).shares(), 96);
+    ck_assert_int_eq(plan_with<WideFew>(qkv, 1, 32, bytes).shares(), 128);
+    ck_assert_int_eq(plan_with<WideFew>(&pair, 1, 32, bytes).shares(), 224);
+    ck_assert_int_eq(plan_with<WideFew>(&last, 1, 32, bytes).shares(), 128);
+    ck_assert_int_eq(plan_with<WideSome>(qkv, 3, 64, bytes).shares(), 96);
+    ck_assert_int_eq(plan_with<WideSome>(&last, 1, 64, bytes).shares(), 128);
+    /* bytes of weights under way on a multiprocessor */
+    ck_assert_int_ge((WideFew::STAGES - 1) * WideFew::NB * WideFew::TILE_BYTES, 96 << 10);
+    ck_assert_int_ge((WideSome::STAGES - 1) * WideSome::NB * WideSome::TILE_BYTES, 96 << 10);
 }
 END_TEST
 
@@ -158,13 +229,31 @@ START_TEST(blocks_take_several_pieces) {
 }
 END_TEST
 
+/* The same for few rows and many outputs. The second product has two pieces more than the first. */
+START_TEST(blocks_take_several_pieces_of_few_rows) {
+    const int Ms[] = {20, 40}, M = Ms[_i], K = 136, first = 66 * 128, second = 67 * 128 + 1;
+    const kind &k = kinds[2];
+    matrix_on_device w(k, DTYPE_BF16, make_rows(k, first, K, 1)),
+        larger(k, DTYPE_BF16, make_rows(k, second, K, 2));
+    buffer x(packed(DTYPE_BF16, make_x(DTYPE_BF16, M, K))), y((size_t)(M * first * 2)),
+        larger_y((size_t)(M * second * 2));
+    wide_memory memory(DTYPE_BF16, M, K, false);
+    const struct gemm_job jobs[] = {{&w.w, y.data}, {&larger.w, larger_y.data}};
+    gemm_many(jobs, 2, x.data, nullptr, M, test_stream(), &memory.scratch);
+    memory.check_used();
+    ck_assert(y.read<uint8_t>() == multiplied(&jobs[0], x, nullptr, M));
+    ck_assert(larger_y.read<uint8_t>() == multiplied(&jobs[1], x, nullptr, M));
+}
+END_TEST
+
 /* Products that wgmma does not support use the other kernels: few rows, odd rows, other formats,
  * too little memory. */
 START_TEST(others_are_left_alone) {
     const struct {
         int kind, M, K;
         size_t less;
-    } cases[] = {{2, 64, 64, 0}, {2, 65, 71, 0}, {3, 65, 64, 0}, {2, 65, 64, 1}};
+    } cases[] = {{2, 16, 64, 0}, {2, 17, 71, 0}, {3, 17, 64, 0}, {2, 17, 64, 1},
+                 {2, 64, 64, 1}, {2, 65, 71, 0}, {3, 65, 64, 0}, {2, 65, 64, 1}};
     for (const auto &c : cases) {
         matrix_on_device w(kinds[c.kind], DTYPE_BF16, make_rows(kinds[c.kind], 20, c.K, 1));
         buffer x(packed(DTYPE_BF16, make_x(DTYPE_BF16, c.M, c.K))), y((size_t)(c.M * 20 * 2));
@@ -176,18 +265,23 @@ START_TEST(others_are_left_alone) {
         for (uint32_t word : memory.rows.read<uint32_t>()) ck_assert_uint_eq(word, UINT32_MAX);
     }
     ck_assert_uint_eq(wide_bytes(DTYPE_F32, 100, 64), 0);
-    ck_assert_uint_eq(wide_bytes(DTYPE_F16, 64, 64), 0);
+    ck_assert_uint_eq(wide_bytes(DTYPE_F16, 16, 64), 0);
+    ck_assert_uint_eq(wide_bytes(DTYPE_F16, 17, 64), 32 * 128);
+    ck_assert_uint_eq(wide_bytes(DTYPE_BF16, 33, 65), 2 * 64 * 128);
 }
 END_TEST
 
 int main() {
     Suite *suite = suite_create("cuda_wgmma");
     TCase *bits = tcase_create("bits");
-    tcase_add_loop_test(bits, bits_are_those_of_mma, 0, 7);
+    tcase_add_loop_test(bits, bits_are_those_of_mma, 0, sizeof shapes / sizeof *shapes);
+    tcase_add_loop_test(bits, epilogues_are_those_of_mma, 0, 4);
     tcase_add_test(bits, parts_are_counted_for_each_product);
     tcase_add_test(bits, blocks_are_broad_if_their_ranges_are_shared);
     tcase_add_loop_test(bits, shares_of_other_ranges_keep_the_bits, 0, 4);
+    tcase_add_test(bits, few_rows_fill_the_device);
     tcase_add_test(bits, blocks_take_several_pieces);
+    tcase_add_loop_test(bits, blocks_take_several_pieces_of_few_rows, 0, 2);
     tcase_add_test(bits, others_are_left_alone);
     tcase_set_timeout(bits, 300);
     suite_add_tcase(suite, bits);

@@ -93,6 +93,7 @@ __device__ __forceinline__ void wgmma_m64k16_rows(float (&d)[R], const uint32_t 
 #define D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define D16(i) D4(i), D4(i + 4), D4(i + 8), D4(i + 12)
 #define P8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define P16 P8 ",%8,%9,%10,%11,%12,%13,%14,%15"
 #define P32                                                                                        \
     P8 ",%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,"           \
        "%28,%29,%30,%31"
@@ -117,12 +118,15 @@ __device__ __forceinline__ void wgmma_m64k16_rows(float (&d)[R], const uint32_t 
                      : D                                                                           \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)adds));        \
     }
+#define A16 "%16,%17,%18,%19}, %20"
 #define A32 "%32,%33,%34,%35}, %36"
 #define A64 "%64,%65,%66,%67}, %68"
 #define A96 "%96,%97,%98,%99}, %100"
+WGMMA(wgmma_m64k16, "0", __half, 32, "f16", 16, D16(0), P16, A16, "%21")
 WGMMA(wgmma_m64k16, "0", __half, 64, "f16", 32, D32, P32, A32, "%37")
 WGMMA(wgmma_m64k16, "0", __half, 128, "f16", 64, D64, P64, A64, "%69")
 WGMMA(wgmma_m64k16, "0", __half, 192, "f16", 96, D96, P96, A96, "%101")
+WGMMA(wgmma_m64k16, "0", __nv_bfloat16, 32, "bf16", 16, D16(0), P16, A16, "%21")
 WGMMA(wgmma_m64k16, "0", __nv_bfloat16, 64, "bf16", 32, D32, P32, A32, "%37")
 WGMMA(wgmma_m64k16, "0", __nv_bfloat16, 128, "bf16", 64, D64, P64, A64, "%69")
 WGMMA(wgmma_m64k16, "0", __nv_bfloat16, 192, "bf16", 96, D96, P96, A96, "%101")

@@ -7,7 +7,18 @@
 
 using Narrow = TensorShape<128>;
 using Broad = TensorShape<256>;
-enum { TENSOR_MULTIPROCESSORS = 148 }; /* multiprocessors of a B200, with one block each */
+enum {
+    TENSOR_MULTIPROCESSORS = 148, /* multiprocessors of a B200, with one block each */
+    TENSOR_MIN_ROWS = 65,         /* fewer rows use mma.sync */
+};
+
+static size_t bytes(enum dtype act, int M, int K) {
+    return M < TENSOR_MIN_ROWS ? 0 : wide_bytes(act, M, K);
+}
+
+static bool serves(const struct gemm_weights *w, int M, const struct gemm_scratch *scratch) {
+    return M >= TENSOR_MIN_ROWS && wide_serves(w, M, scratch);
+}
 
 /* The sequential work of a multiprocessor, in rows. */
 template <class S> static int turns(int M, int blocks) {
@@ -47,7 +58,7 @@ static void wide_of(const struct gemm_job *jobs, int n, const void *x, int M, cu
 
 static void multiply(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
                      const struct gemm_scratch *scratch) {
-    assert(n > 0 && n <= GEMM_MAX_JOBS && wide_serves(jobs->w, M, scratch));
+    assert(n > 0 && n <= GEMM_MAX_JOBS && serves(jobs->w, M, scratch));
     if (jobs->w->act == DTYPE_F16)
         wide_of<__half>(jobs, n, x, M, stream, scratch);
     else
@@ -55,7 +66,6 @@ static void multiply(const struct gemm_job *jobs, int n, const void *x, int M, c
 }
 
 const struct gemm_generation *tcgen05_products(void) {
-    static const struct gemm_generation products = {wide_bytes, wide_serves, multiply, nullptr,
-                                                    nullptr};
+    static const struct gemm_generation products = {bytes, serves, multiply, nullptr, nullptr};
     return &products;
 }

@@ -4,8 +4,7 @@
 
 #include "kernels/cuda/wgmma/lines.cuh"
 
-/* Rows are padded to whole blocks of 64 and a line has two halves, so each thread has half a line.
- */
+/* A line has two halves; each thread has one. */
 enum { ARRANGE_THREADS = 128, HALF_COLUMNS = GEMM_SLAB / 2 };
 
 /* Arranges x[M][K] of 16-bit numbers, K a multiple of 8. A thread handles half a line: it reads 16
@@ -15,6 +14,7 @@ static __global__ void __launch_bounds__(ARRANGE_THREADS)
     grid_begin();
     const int i = (int)blockIdx.x * ARRANGE_THREADS + (int)threadIdx.x;
     const int row = i / halves, half = i % halves, left = K - half * HALF_COLUMNS;
+    if (row >= to.rows) return;
     const uint32_t *from = x + ((size_t)row * (size_t)K + (size_t)half * HALF_COLUMNS) / 2;
     uint32_t pairs[4][4] = {};
 #pragma unroll
@@ -33,8 +33,7 @@ static __global__ void __launch_bounds__(ARRANGE_THREADS)
 static inline void arrange(const struct arranged *to, const void *x, int M, int K,
                            cudaStream_t stream) {
     const int halves = (K + GEMM_SLAB - 1) / GEMM_SLAB * 2;
-    const int blocks = to->rows / (ARRANGE_THREADS / 2) * (halves / 2);
-    assert(to->rows % (ARRANGE_THREADS / 2) == 0);
+    const int blocks = (to->rows * halves + ARRANGE_THREADS - 1) / ARRANGE_THREADS;
     assert(K % 8 == 0);
     launch(arrange_kernel, dim3((unsigned)blocks), dim3(ARRANGE_THREADS), 0, stream, *to,
            static_cast<const uint32_t *>(x), M, K, halves);

@@ -4,8 +4,6 @@
 #include "kernels/cuda/wgmma/launch.cuh"
 #include "kernels/cuda/wgmma/wgmma.cuh"
 
-static_assert(CHUNK_STEP_ROWS == GEMM_WIDE_ROWS, "a step's rows go through one kind of products");
-
 static bool serves(const struct kv_view *kv) {
     return (kv->type == KV_F16 || kv->type == KV_BF16) && (kv->D == 64 || kv->D == 128) &&
            kv_has_tiles(2, kv->D, kv->B);

@@ -55,7 +55,10 @@ WideWork<T> wide_work(const struct gemm_job *jobs, int n, const void *x, int M,
     return work;
 }
 
-/* The blocks for 16-bit numbers. */
+/* The blocks for 16-bit numbers: up to 32 rows, up to 64, and more. With few rows the bound is the
+ * weights' bytes, so 112 to 128 KiB of weights are under way. */
+using WideFew = Wide<32, 8>;
+using WideSome = Wide<64, 7>;
 using WideNarrow = Wide<128>;
 using WideBroad = Wide<192>;
 

@@ -6,7 +6,7 @@
 #include "kernels/cuda/gemm/gemm.cuh"
 
 /* From this number of rows on, weights of GEMM_16 are multiplied by wgmma. */
-enum { GEMM_WIDE_ROWS = 65 };
+enum { GEMM_WIDE_ROWS = GEMM_SKINNY_ROWS + 1 };
 
 extern const struct gemm_generation wgmma_products;
 extern const struct attention_chunks wgmma_chunks;

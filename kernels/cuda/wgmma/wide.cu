@@ -1,11 +1,12 @@
-/* Launches the kernel for many rows on sm_90a. */
+/* Launches the kernel for 17 and more rows on sm_90a. */
 #include "kernels/cuda/wgmma/arrange.cuh"
 #include "kernels/cuda/wgmma/launch.cuh"
 #include "kernels/cuda/wgmma/wgmma.cuh"
 
-/* An upper bound on whole blocks of either kind. */
+/* Whole blocks of the kind for M rows, or an upper bound if there are two kinds. */
 static int padded_rows(int M) {
-    return M + WideBroad::ROWS - 1;
+    if (M <= WideFew::ROWS) return WideFew::ROWS;
+    return M <= WideSome::ROWS ? WideSome::ROWS : M + WideBroad::ROWS - 1;
 }
 
 size_t wide_bytes(enum dtype act, int M, int K) {
@@ -29,12 +30,17 @@ static void wide(const WideWork<T> &work, const void *x, int M, int K, cudaStrea
 template <class T>
 static void wide_of(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
                     const struct gemm_scratch *scratch) {
+    const int K = jobs->w->K;
+    if (M <= WideFew::ROWS)
+        return wide<T, WideFew>(wide_work<WideFew, T>(jobs, n, x, M, scratch), x, M, K, stream);
+    if (M <= WideSome::ROWS)
+        return wide<T, WideSome>(wide_work<WideSome, T>(jobs, n, x, M, scratch), x, M, K, stream);
     const WideWork<T> narrow = wide_work<WideNarrow, T>(jobs, n, x, M, scratch);
     const WideWork<T> broad = wide_work<WideBroad, T>(jobs, n, x, M, scratch);
     if (is_broad_better(narrow, broad))
-        wide<T, WideBroad>(broad, x, M, jobs->w->K, stream);
+        wide<T, WideBroad>(broad, x, M, K, stream);
     else
-        wide<T, WideNarrow>(narrow, x, M, jobs->w->K, stream);
+        wide<T, WideNarrow>(narrow, x, M, K, stream);
 }
 
 static void multiply(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,

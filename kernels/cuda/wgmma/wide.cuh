@@ -47,7 +47,7 @@ template <int ROWS_, int LINE_, int STAGES_> struct WideShape {
     static_assert(BYTES <= 227 << 10, "the limit of a block of sm_90");
 };
 /* For 16-bit numbers. */
-template <int ROWS> struct Wide : WideShape<ROWS, LINE_BYTES, 4> {};
+template <int ROWS, int STAGES = 4> struct Wide : WideShape<ROWS, LINE_BYTES, STAGES> {};
 
 /* The work of a launch. `all.share.blocks` blocks share the ranges of each piece. */
 template <class T> struct WideWork {
@@ -141,25 +141,51 @@ __device__ __forceinline__ void copy_tiles(uint8_t *to, const Product<T> &p, int
     }
 }
 
-template <class S, class T>
-__device__ __forceinline__ void produce(const WideWork<T> &work, const WideMemory<S> &memory) {
-    Turn<S> turn;
-    fence_proxy_async(); /* the rows were arranged by a kernel's threads */
+/* Calls use(piece, slab) for each slab of the block's pieces until it returns false. */
+template <class S, class T, class Use>
+__device__ __forceinline__ void each_slab(const WideWork<T> &work, Use use) {
     for (int i = (int)blockIdx.x; i < work.shares(); i += (int)gridDim.x) {
         const Piece piece = piece_of<S>(work, i);
-        const Product<T> &p = work.all.of[piece.number];
-        const int end = range_start(p.w.slabs, p.w.ranges, piece.end_range);
-        int slab = range_start(p.w.slabs, p.w.ranges, piece.range);
-        for (; slab < end; slab++, turn.next()) {
-            uint8_t *stage = memory.ring + turn.stage * S::STAGE;
-            uint64_t *full = memory.full + turn.stage;
-            mbarrier_wait(memory.empty + turn.stage, turn.parity ^ 1);
-            mbarrier_arrive_expect(full, S::STAGE);
-            bulk_copy(stage, work.x.lines + work.x.offset(slab, piece.row, S::LINE), S::X_BYTES,
-                      full);
-            copy_tiles<S>(stage + S::X_BYTES, p, piece.tile, slab, full);
-        }
+        const struct gemm_weights &w = work.all.of[piece.number].w;
+        const int end = range_start(w.slabs, w.ranges, piece.end_range);
+        for (int slab = range_start(w.slabs, w.ranges, piece.range); slab < end; slab++)
+            if (!use(piece, slab)) return;
     }
+}
+
+/* Announces a stage and copies the weights of a slab to it. */
+template <class S, class T>
+__device__ __forceinline__ void begin_stage(const WideWork<T> &work, const WideMemory<S> &memory,
+                                            int stage, const Piece &piece, int slab) {
+    mbarrier_arrive_expect(memory.full + stage, S::STAGE);
+    copy_tiles<S>(memory.ring + stage * S::STAGE + S::X_BYTES, work.all.of[piece.number],
+                  piece.tile, slab, memory.full + stage);
+}
+
+/* The first weights are copied before the kernel that arranges the rows has ended. */
+template <class S, class T>
+__device__ __forceinline__ void produce(const WideWork<T> &work, const WideMemory<S> &memory) {
+    int begun = 0;
+    each_slab<S>(work, [&](const Piece &piece, int slab) {
+        begin_stage<S>(work, memory, begun, piece, slab);
+        return ++begun < S::STAGES;
+    });
+    grid_wait();
+    fence_proxy_async(); /* the rows were arranged by a kernel's threads */
+    Turn<S> turn;
+    each_slab<S>(work, [&](const Piece &piece, int slab) {
+        if (begun > 0) {
+            begun--;
+        } else {
+            mbarrier_wait(memory.empty + turn.stage, turn.parity ^ 1);
+            begin_stage<S>(work, memory, turn.stage, piece, slab);
+        }
+        bulk_copy(memory.ring + turn.stage * S::STAGE,
+                  work.x.lines + work.x.offset(slab, piece.row, S::LINE), S::X_BYTES,
+                  memory.full + turn.stage);
+        turn.next();
+        return true;
+    });
 }
 
 /* ---- a consumer ----------------------------------------------------------------------------- */
@@ -299,9 +325,9 @@ __device__ __forceinline__ void finish_wide(const Product<T> &p, const Piece &pi
 }
 
 /* acc = the sum of a range of the piece. Each kind of shape has its own multiply_range. */
-template <int ROWS, class T, class S>
+template <int ROWS, int STAGES, class T, class S>
 __device__ __forceinline__ void
-multiply_range(Wide<ROWS>, float (&acc)[S::SUMS], const Product<T> &p, int range,
+multiply_range(Wide<ROWS, STAGES>, float (&acc)[S::SUMS], const Product<T> &p, int range,
                const WideMemory<S> &memory, Turn<S> &turn, const Consumer &me) {
     const int end = range_start(p.w.slabs, p.w.ranges, range + 1);
 #pragma unroll
@@ -316,9 +342,10 @@ multiply_range(Wide<ROWS>, float (&acc)[S::SUMS], const Product<T> &p, int range
 }
 
 /* The operation on the totals of a piece before its epilogue, one function per kind of shape. */
-template <int ROWS, class T, int SUMS>
-__device__ __forceinline__ void scale_totals(Wide<ROWS>, float (&)[SUMS], const WideWork<T> &,
-                                             const Piece &, const Consumer &) {}
+template <int ROWS, int STAGES, class T, int SUMS>
+__device__ __forceinline__ void scale_totals(Wide<ROWS, STAGES>, float (&)[SUMS],
+                                             const WideWork<T> &, const Piece &, const Consumer &) {
+}
 
 template <class S, class T>
 __device__ __forceinline__ void consume(const WideWork<T> &work, const WideMemory<S> &memory) {
@@ -353,15 +380,19 @@ constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;
 template <class T, class S>
 __global__ void __launch_bounds__(S::THREADS, 1)
     wide_kernel(const __grid_constant__ WideWork<T> work) {
-    grid_begin();
+    grid_let_next();
     const WideMemory<S> memory;
     if (threadIdx.x == 0) memory.make_barriers();
     __syncthreads();
     if (threadIdx.x >= CONSUMERS * WARPGROUP) {
         registers_give<PRODUCER_REGISTERS>();
-        if (threadIdx.x == CONSUMERS * WARPGROUP) produce<S>(work, memory);
+        if (threadIdx.x == CONSUMERS * WARPGROUP)
+            produce<S>(work, memory);
+        else
+            grid_wait();
     } else {
         registers_take<CONSUMER_REGISTERS>();
+        grid_wait(); /* for the previous grids, which may read y or write a residual */
         consume<S>(work, memory);
     }
 }

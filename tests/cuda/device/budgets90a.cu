@@ -6,6 +6,8 @@
 using bf16 = __nv_bfloat16;
 
 __device__ const void *const budgeted[] = {
+    reinterpret_cast<const void *>(&wide_kernel<bf16, Wide<32, 8>>),
+    reinterpret_cast<const void *>(&wide_kernel<bf16, Wide<64, 7>>),
     reinterpret_cast<const void *>(&wide_kernel<bf16, Wide<128>>),
     reinterpret_cast<const void *>(&wide_kernel<bf16, Wide<192>>),
     reinterpret_cast<const void *>(&wide_kernel<bf16, WideE4m3<16, 16>>),
