@@ -3,10 +3,10 @@
 #include "kernels/cuda/runtime/ptx90.cuh"
 
 /* The operands of a kernel: 16-bit numbers, or e4m3. */
-template <class T, bool ROWS> struct Plain {
-    static constexpr int SUMS = PROBE_COLUMNS / 2;
+template <class T, bool ROWS, int COLUMNS = PROBE_COLUMNS> struct Plain {
+    static constexpr int SUMS = COLUMNS / 2;
     __device__ static void multiply(float (&d)[SUMS], const uint32_t (&a)[4], uint64_t b) {
-        if (ROWS)
+        if constexpr (ROWS)
             wgmma_m64k16_rows<T>(d, a, b);
         else
             wgmma_m64k16<T>(d, a, b);
@@ -43,13 +43,16 @@ __global__ void wgmma_probe(float *d, const uint32_t *a, const struct probe_matr
     for (int i = 0; i < W::SUMS; i++) d[W::SUMS * threadIdx.x + i] = sum[i];
 }
 
-template <class T> static auto plain_probe(bool rows) {
-    return rows ? wgmma_probe<Plain<T, true>> : wgmma_probe<Plain<T, false>>;
+template <class T> static auto plain_probe(bool rows, int columns) {
+    return rows            ? wgmma_probe<Plain<T, true>>
+           : columns == 32 ? wgmma_probe<Plain<T, false, 32>>
+           : columns == 64 ? wgmma_probe<Plain<T, false, 64>>
+                           : wgmma_probe<Plain<T, false>>;
 }
-void probe_wgmma(enum dtype type, float *d, const uint32_t *a, const struct probe_matrix *b,
-                 cudaStream_t stream) {
-    auto kernel =
-        type == DTYPE_F16 ? plain_probe<__half>(b->rows) : plain_probe<__nv_bfloat16>(b->rows);
+void probe_wgmma(enum dtype type, int columns, float *d, const uint32_t *a,
+                 const struct probe_matrix *b, cudaStream_t stream) {
+    auto kernel = type == DTYPE_F16 ? plain_probe<__half>(b->rows, columns)
+                                    : plain_probe<__nv_bfloat16>(b->rows, columns);
     launch(kernel, dim3(1), dim3(128), PROBE_BYTES + 1024, stream, d, a, *b);
 }
 

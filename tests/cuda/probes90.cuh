@@ -13,10 +13,10 @@ struct probe_matrix {
 };
 enum { PROBE_BYTES = 16 << 10, PROBE_COLUMNS = 128, PROBE_ROWS = 64 };
 
-/* d[128 threads][64] += fragments a[128][4] times the matrix, of DTYPE_F16 or DTYPE_BF16. A bulk
- * copy loads the matrix. */
-void probe_wgmma(enum dtype type, float *d, const uint32_t *a, const struct probe_matrix *b,
-                 cudaStream_t stream);
+/* d[128 threads][columns / 2] += fragments a[128][4] times the matrix, of DTYPE_F16 or DTYPE_BF16.
+ * `columns` is 32, 64 or 128; with lines that are rows 128. A bulk copy loads the matrix. */
+void probe_wgmma(enum dtype type, int columns, float *d, const uint32_t *a,
+                 const struct probe_matrix *b, cudaStream_t stream);
 /* The same for e4m3 and `columns` columns, d[128 threads][columns / 2]. Without `adds`, d is the
  * product without its old value. */
 void probe_wgmma_e4m3(int columns, bool adds, float *d, const uint32_t *a,

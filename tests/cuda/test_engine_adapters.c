@@ -128,15 +128,17 @@ static struct request_set *learn(int i, enum device device) {
     const struct variety *v = &varieties[i];
     struct request_set *set = mem_calloc(1, sizeof *set);
     if (!adapters[i][0]) write_adapters(i);
-    *set = (struct request_set){.model = {.file = file_of(i),
-                                          .kv_dtype = v->kv,
-                                          .max_model_len = LENGTH,
-                                          .device = device,
-                                          .dtype = v->compute},
-                                .n_adapters = N_ADAPTERS,
-                                .reference_path = "plain",
-                                .long_prompt = LENGTH / 2,
-                                .longest = LENGTH / 3};
+    *set =
+        (struct request_set){.model = {.file = file_of(i),
+                                       .kv_dtype = v->kv,
+                                       .max_model_len = LENGTH,
+                                       .device = device,
+                                       .dtype = v->compute,
+                                       .wgmma = cuda_emu_graph_launches && device == DEVICE_CUDA},
+                             .n_adapters = N_ADAPTERS,
+                             .reference_path = "plain",
+                             .long_prompt = LENGTH / 2,
+                             .longest = LENGTH / 3};
     for (int k = 0; k < N_ADAPTERS; k++) set->adapter[k] = adapters[i][k];
     request_set_init(set, (uint64_t)i + 61, ASKED, NULL, 0);
     for (int k = 0; k < ASKED; k++) set->asked[k].adapter = k % (N_ADAPTERS + 1);

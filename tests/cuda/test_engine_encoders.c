@@ -70,7 +70,8 @@ END_TEST
 
 /* ---- the same bits -------------------------------------------------------------------------- */
 
-/* Runs some inputs alone, then together in two orders, and in steps of other sizes. */
+/* Runs some inputs alone and by mma.sync, then together in two orders, and in steps of other sizes.
+ */
 static void check_same_bits(const struct engine_config *config) {
     enum { N = 8 };
     static const int limits[][2] = {{ENCODER_CONTEXT, 2}, {700, 16}}; /* rows, sequences */
@@ -79,6 +80,7 @@ static void check_same_bits(const struct engine_config *config) {
     const int n = watched ? N / 2 : N;
     encoder_run_draw(&run, watched ? 80 : 140);
     if (watched) run.inputs[1] = run.inputs[7], run.inputs[1].hidden_sum = run.sums[1];
+    ours.wgmma = false;
     ours.max_num_seqs = 1;
     ours.max_num_batched_tokens = ENCODER_CONTEXT;
     encoder_run_open(&run, &ours);
@@ -89,6 +91,7 @@ static void check_same_bits(const struct engine_config *config) {
     }
     memcpy(alone, run.sums, sizeof alone);
     encoder_run_close(&run);
+    ours.wgmma = config->wgmma;
     for (int l = watched ? 1 : 0; l < 2; l++) {
         ours.max_num_batched_tokens = limits[l][0];
         ours.max_num_seqs = limits[l][1];
@@ -147,7 +150,7 @@ enum { IS_EMULATED = true };
 enum { IS_EMULATED = false };
 #endif
 
-/* Steps of more than 64 rows use wgmma; most inputs alone have fewer. */
+/* Products of steps of more than 16 rows, and attention from 65 rows on, use wgmma. */
 START_TEST(wgmma_changes_no_bit) {
     static const char *const wide[] = {"modernbert", "jina"};
     char folder[32], path[64];

@@ -158,6 +158,39 @@ START_TEST(of_many_rows_it_is_eight) {
 }
 END_TEST
 
+/* By wgmma one more kernel per product arranges the rows, with the norm if there is one. */
+START_TEST(of_many_rows_by_wgmma_it_is_ten) {
+    struct variety v = varieties[_i];
+    v.wgmma = true;
+    for (int M = 17; M <= MAX_ROWS; M += 20)
+        ck_assert_uint_eq(kernels(&v, 3, M) - kernels(&v, 1, M), 2 * (MAX_IN_DECODE + 4));
+}
+END_TEST
+
+/* Steps of the same rows by mma.sync and by wgmma, with an adapter and without. From the third step
+ * on they are replayed graphs. */
+START_TEST(logits_by_wgmma_are_those_of_mma) {
+    enum { STEPS = 4 };
+    for (int M = 17; M <= MAX_ROWS; M += 15) {
+        struct variety v = varieties[_i / 2];
+        v.adapts = _i % 2;
+        struct engine *by_mma = open_layers(&v, 2);
+        v.wgmma = true;
+        struct engine *by_wgmma = open_layers(&v, 2);
+        if (v.adapts) load_adapter(by_mma), load_adapter(by_wgmma);
+        for (int i = 0; i < STEPS; i++) {
+            submit_rows(by_mma, M, NULL, v.adapts);
+            submit_rows(by_wgmma, M, NULL, v.adapts);
+            const float *want = engine_read_logits(by_mma), *got = engine_read_logits(by_wgmma);
+            ck_assert(want && got);
+            ck_assert_mem_eq(got, want, (size_t)M * 300 * sizeof *want);
+        }
+        engine_close(by_mma);
+        engine_close(by_wgmma);
+    }
+}
+END_TEST
+
 static uint32_t mask[(300 + 31) / 32] = {[5] = ~0u};
 static const struct logit_bias bias = {7, 3.0f};
 static const struct {
@@ -242,6 +275,8 @@ int main(void) {
     tcase_set_timeout(cases, 120);
     tcase_add_loop_test(cases, a_layer_is_six_kernels, 0, N_VARIETIES);
     tcase_add_test(cases, of_many_rows_it_is_eight);
+    tcase_add_loop_test(cases, of_many_rows_by_wgmma_it_is_ten, 0, 2);
+    tcase_add_loop_test(cases, logits_by_wgmma_are_those_of_mma, 0, 4);
     tcase_add_loop_test(cases, with_adapters_it_is_sixteen, 0, N_VARIETIES);
     tcase_add_test(cases, of_e4m3_it_is_ten);
     tcase_add_loop_test(cases, between_two_graphs_are_a_copy_and_a_kernel, 0, N_VARIETIES);

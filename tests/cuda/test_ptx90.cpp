@@ -9,7 +9,7 @@
 #include "tests/cuda/fused_sum.h"
 #include "tests/cuda/support.h"
 
-constexpr int THREADS = 128, DEPTH = 16, SUMS = PROBE_COLUMNS / 2, ROWS = PROBE_ROWS;
+constexpr int THREADS = 128, DEPTH = 16, ROWS = PROBE_ROWS;
 constexpr int BYTES_DEPTH = 32; /* for e4m3 */
 
 /* "Shared memory matrix layout", K-major: the offset of 8 adjacent k of a column. Lines of a column
@@ -78,38 +78,45 @@ static int row_of(int thread, int which) {
 static void check_product(const layout &l, enum dtype type, const floats &a, const floats &b,
                           const floats &start) {
     const struct fused_rule rule = wgmma_rule(type);
-    floats left(THREADS * 8), want(THREADS * SUMS);
+    const int columns = (int)b.size() / DEPTH, sums = columns / 2;
+    floats left(THREADS * 8), want((size_t)(THREADS * sums));
     for (int t = 0; t < THREADS; t++) {
         for (int i = 0; i < 8; i++)
             left[(size_t)(8 * t + i)] =
                 a[(size_t)(row_of(t, i / 2) * DEPTH + t % 4 * 2 + i % 2 + i / 4 * 8)];
-        for (int i = 0; i < SUMS; i++)
-            want[(size_t)(SUMS * t + i)] =
-                fused_sum(start[(size_t)(SUMS * t + i)], &a[(size_t)(row_of(t, i / 2) * DEPTH)],
+        for (int i = 0; i < sums; i++)
+            want[(size_t)(sums * t + i)] =
+                fused_sum(start[(size_t)(sums * t + i)], &a[(size_t)(row_of(t, i / 2) * DEPTH)],
                           &b[(size_t)((i / 4 * 8 + t % 4 * 2 + i % 2) * DEPTH)], DEPTH, rule);
     }
     buffer x(packed(type, left)), bytes(image_of(l, packed(type, b))), out(start);
     const struct probe_matrix matrix = matrix_of(l, bytes);
-    probe_wgmma(type, out.as<float>(), x.as<uint32_t>(), &matrix, test_stream());
+    probe_wgmma(type, columns, out.as<float>(), x.as<uint32_t>(), &matrix, test_stream());
     check_close(out.read<float>(), want, 0, 0, l.name);
 }
 
 START_TEST(products_of_warpgroups_are_right) {
-    uint64_t state = 9;
-    const floats a = whole_numbers(&state, ROWS * DEPTH),
-                 b = whole_numbers(&state, 2 * SUMS * DEPTH);
-    check_product(layouts[_i / 2], _i % 2 ? DTYPE_BF16 : DTYPE_F16, a, b,
-                  whole_numbers(&state, THREADS * SUMS));
+    const layout &l = layouts[_i / 2];
+    for (int columns = l.rows ? 128 : 32; columns <= PROBE_COLUMNS; columns *= 2) {
+        uint64_t state = 9;
+        const floats a = whole_numbers(&state, ROWS * DEPTH),
+                     b = whole_numbers(&state, (size_t)(columns * DEPTH));
+        check_product(l, _i % 2 ? DTYPE_BF16 : DTYPE_F16, a, b,
+                      whole_numbers(&state, (size_t)(THREADS * columns / 2)));
+    }
 }
 END_TEST
 
 /* Terms far apart, so that most lose bits: the sums of mma.sync (test_ptx.cpp). */
 START_TEST(sums_of_warpgroups_are_cut_as_on_a_device) {
     const enum dtype type = _i % 2 ? DTYPE_BF16 : DTYPE_F16;
-    uint64_t state = 90 + (uint64_t)_i;
-    const floats a = rounded(type, scattered_numbers(&state, ROWS * DEPTH, _i)),
-                 b = rounded(type, scattered_numbers(&state, 2 * SUMS * DEPTH, _i));
-    check_product(layouts[0], type, a, b, scattered_numbers(&state, THREADS * SUMS, 2 * _i));
+    for (int columns = 32; columns <= PROBE_COLUMNS; columns *= 2) {
+        uint64_t state = 90 + (uint64_t)_i;
+        const floats a = rounded(type, scattered_numbers(&state, ROWS * DEPTH, _i)),
+                     b = rounded(type, scattered_numbers(&state, (size_t)(columns * DEPTH), _i));
+        check_product(layouts[0], type, a, b,
+                      scattered_numbers(&state, (size_t)(THREADS * columns / 2), 2 * _i));
+    }
 }
 END_TEST
 

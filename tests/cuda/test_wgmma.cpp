@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/cuda/rows/rows.cuh"
 #include "kernels/cuda/wgmma/launch.cuh"
 #include "kernels/cuda/wgmma/wgmma.cuh"
 #include "tests/cuda/gemm_data.h"
@@ -100,6 +101,30 @@ START_TEST(epilogues_are_those_of_mma) {
             ck_assert(by_wgmma.read<uint8_t>() == by_mma.read<uint8_t>());
         }
     }
+}
+END_TEST
+
+/* A norm has the bits of its own kernel before mma.sync: rows of less than one vector per thread,
+ * of more, and with several halves of lines per thread. */
+START_TEST(a_norm_has_the_bits_of_its_own_kernel) {
+    const int Ms[] = {17, 32, 41, 64, 65, 130}, Ks[] = {72, 2312, 8264}, M = Ms[_i], K = Ks[_i % 3];
+    const enum dtype act = short_types[_i / 3];
+    const kind &k = plain_kind(act);
+    matrix_on_device w(k, act, make_rows(k, 21, K, 1)), larger(k, act, make_rows(k, 150, K, 2));
+    uint64_t state = 9;
+    buffer gain(random_vector(&state, (size_t)K)), x(packed(act, make_x(act, M, K))),
+        normed((size_t)M * (size_t)K * 2), y((size_t)M * 21 * 2), larger_y((size_t)M * 150 * 2);
+    wide_memory memory(act, M, K, true);
+    const struct norm norm = {NORM_RMS, gain.as<float>(), nullptr, 1e-3f},
+                      layer = {NORM_LAYER, gain.as<float>(), nullptr, 1e-3f};
+    ck_assert(gemm_takes_norm(&w.w, &norm, M, &memory.scratch));
+    ck_assert(!gemm_takes_norm(&w.w, &layer, M, &memory.scratch));
+    ck_assert(!gemm_takes_norm(&w.w, &norm, M));
+    rows_norm(act, normed.data, x.data, &norm, M, K, test_stream());
+    const struct gemm_job jobs[] = {{&w.w, y.data}, {&larger.w, larger_y.data}};
+    gemm_many(jobs, 2, x.data, &norm, M, test_stream(), &memory.scratch);
+    ck_assert(y.read<uint8_t>() == multiplied(&jobs[0], normed, nullptr, M));
+    ck_assert(larger_y.read<uint8_t>() == multiplied(&jobs[1], normed, nullptr, M));
 }
 END_TEST
 
@@ -276,6 +301,7 @@ int main() {
     TCase *bits = tcase_create("bits");
     tcase_add_loop_test(bits, bits_are_those_of_mma, 0, sizeof shapes / sizeof *shapes);
     tcase_add_loop_test(bits, epilogues_are_those_of_mma, 0, 4);
+    tcase_add_loop_test(bits, a_norm_has_the_bits_of_its_own_kernel, 0, 6);
     tcase_add_test(bits, parts_are_counted_for_each_product);
     tcase_add_test(bits, blocks_are_broad_if_their_ranges_are_shared);
     tcase_add_loop_test(bits, shares_of_other_ranges_keep_the_bits, 0, 4);

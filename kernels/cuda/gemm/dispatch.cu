@@ -32,8 +32,15 @@ bool gemm_is_pair(const struct gemm_weights *gate, const struct gemm_weights *up
            gate->N == up->N && gate->K == up->K;
 }
 
-bool gemm_takes_norm(const struct gemm_weights *w, const struct norm *norm, int M) {
-    if (w->format == GEMM_E4M3) return norm->kind == NORM_RMS;
+/* Are M rows multiplied by the instructions of the device's generation? */
+static bool by_generation(const struct gemm_weights *w, int M, const struct gemm_scratch *scratch) {
+    return M > GEMM_SKINNY_ROWS && scratch && scratch->generation &&
+           scratch->generation->serves(w, M, scratch);
+}
+
+bool gemm_takes_norm(const struct gemm_weights *w, const struct norm *norm, int M,
+                     const struct gemm_scratch *scratch) {
+    if (w->format == GEMM_E4M3 || by_generation(w, M, scratch)) return norm->kind == NORM_RMS;
     return norm->kind == NORM_RMS && has_mma_kernel(w, M) && M <= GEMM_SKINNY_ROWS &&
            w->K % 8 == 0 && (int64_t)M * w->K * 2 <= GEMM_NORM_BYTES;
 }
@@ -43,7 +50,7 @@ static void multiply_alike(const struct gemm_job *jobs, int n, const void *x,
                            const struct norm *norm, int M, cudaStream_t stream,
                            const struct gemm_scratch *scratch) {
     const enum gemm_format format = jobs->w->format;
-    assert(!norm || gemm_takes_norm(jobs->w, norm, M));
+    assert(!norm || gemm_takes_norm(jobs->w, norm, M, scratch));
     if (format == GEMM_ROWS && !has_mma_kernel(jobs->w, M))
         for (int i = 0; i < n; i++) by_cublas(&jobs[i], x, M, stream);
     else if (format == GEMM_FLOAT)
@@ -52,8 +59,8 @@ static void multiply_alike(const struct gemm_job *jobs, int n, const void *x,
         scratch->generation->multiply_e4m3(jobs, n, x, norm, M, stream, scratch);
     else if (M <= GEMM_SKINNY_ROWS)
         gemm_skinny(jobs, n, x, norm, M, stream);
-    else if (scratch && scratch->generation && scratch->generation->serves(jobs->w, M, scratch))
-        scratch->generation->multiply(jobs, n, x, M, stream, scratch);
+    else if (by_generation(jobs->w, M, scratch))
+        scratch->generation->multiply(jobs, n, x, norm, M, stream, scratch);
     else
         gemm_tiled(jobs, n, x, M, stream, scratch);
 }

@@ -136,9 +136,10 @@ struct gemm_generation {
     size_t (*bytes)(enum dtype act, int M, int K);
     /* Can it multiply M rows by these weights, with this memory? */
     bool (*serves)(const struct gemm_weights *w, int M, const struct gemm_scratch *scratch);
-    void (*multiply)(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
-                     const struct gemm_scratch *scratch);
-    /* The same for GEMM_E4M3, any number of rows, and an optional norm. NULL: not supported. */
+    /* Multiplies more than GEMM_SKINNY_ROWS rows after an optional RMSNorm. */
+    void (*multiply)(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm,
+                     int M, cudaStream_t stream, const struct gemm_scratch *scratch);
+    /* The same for GEMM_E4M3 and any number of rows. NULL: not supported. */
     size_t (*e4m3_bytes)(int M, int K);
     void (*multiply_e4m3)(const struct gemm_job *jobs, int n, const void *x,
                           const struct norm *norm, int M, cudaStream_t stream,
@@ -158,10 +159,11 @@ struct gemm_job {
  * neither GEMM_FLOAT's kernel nor cuBLAS may be used. */
 bool gemm_is_pair(const struct gemm_weights *gate, const struct gemm_weights *up, int M);
 
-/* Can a product of M rows with this matrix normalise its rows itself? The norm must be an RMSNorm
- * and, except for GEMM_E4M3, the rows must be small, because every block of the kernel for few rows
- * repeats it. */
-bool gemm_takes_norm(const struct gemm_weights *w, const struct norm *norm, int M);
+/* Can a product of M rows with this matrix normalise its rows itself? The norm must be an RMSNorm.
+ * Products of a generation normalise rows as they arrange them. In others the rows must be few and
+ * small, because every block of the kernel for few rows repeats the norm. */
+bool gemm_takes_norm(const struct gemm_weights *w, const struct norm *norm, int M,
+                     const struct gemm_scratch *scratch = nullptr);
 
 /* Computes n products of the same x, for matrices of the same K and `act`. Products of one format
  * share a launch, up to GEMM_MAX_JOBS; the bits are those of gemm(). With a norm, which

@@ -58,7 +58,8 @@ static const void *norm_rows_if_needed(struct gemm_workspace *work, const struct
                                        int n, const float *x, const struct norm **norm, int M) {
     if (!*norm) return x;
     bool fused = true;
-    for (int i = 0; i < n; i++) fused = fused && gemm_takes_norm(jobs[i].w, *norm, M);
+    for (int i = 0; i < n; i++)
+        fused = fused && gemm_takes_norm(jobs[i].w, *norm, M, &work->scratch);
     if (fused) return x;
     assert((size_t)M * (size_t)jobs->w->K <= work->numbers);
     rows_norm(work->act, work->normed, x, *norm, M, jobs->w->K, work->stream);

@@ -27,14 +27,14 @@ template <class S> static int turns(int M, int blocks) {
 }
 
 template <class T, class S>
-static void wide(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
-                 const struct gemm_scratch *scratch) {
+static void wide(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm, int M,
+                 cudaStream_t stream, const struct gemm_scratch *scratch) {
     const WideWork<T> work = wide_work<S, T>(jobs, n, x, M, scratch);
     const int shares = work.shares();
     const int blocks = shares < TENSOR_MULTIPROCESSORS ? shares : TENSOR_MULTIPROCESSORS;
     assert(shares > 0);
     auto kernel = tensor_kernel<T, S>;
-    arrange(&work.x, x, M, jobs->w->K, stream);
+    arrange<T>(&work.x, x, norm, M, jobs->w->K, stream);
     allow_smem(kernel, S::BYTES);
     launch(kernel, dim3((unsigned)blocks), dim3(S::THREADS), S::BYTES, stream, work);
 }
@@ -47,22 +47,22 @@ static bool broad_fits(int M, int K, const struct gemm_scratch *scratch) {
 }
 
 template <class T>
-static void wide_of(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
-                    const struct gemm_scratch *scratch) {
+static void wide_of(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm,
+                    int M, cudaStream_t stream, const struct gemm_scratch *scratch) {
     const int blocks = products_of<T>(jobs, n, x, M, Broad::NB).first[GEMM_MAX_JOBS];
     if (broad_fits(M, jobs->w->K, scratch) && turns<Broad>(M, blocks) <= turns<Narrow>(M, blocks))
-        wide<T, Broad>(jobs, n, x, M, stream, scratch);
+        wide<T, Broad>(jobs, n, x, norm, M, stream, scratch);
     else
-        wide<T, Narrow>(jobs, n, x, M, stream, scratch);
+        wide<T, Narrow>(jobs, n, x, norm, M, stream, scratch);
 }
 
-static void multiply(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
-                     const struct gemm_scratch *scratch) {
+static void multiply(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm,
+                     int M, cudaStream_t stream, const struct gemm_scratch *scratch) {
     assert(n > 0 && n <= GEMM_MAX_JOBS && serves(jobs->w, M, scratch));
     if (jobs->w->act == DTYPE_F16)
-        wide_of<__half>(jobs, n, x, M, stream, scratch);
+        wide_of<__half>(jobs, n, x, norm, M, stream, scratch);
     else
-        wide_of<__nv_bfloat16>(jobs, n, x, M, stream, scratch);
+        wide_of<__nv_bfloat16>(jobs, n, x, norm, M, stream, scratch);
 }
 
 const struct gemm_generation *tcgen05_products(void) {

@@ -23,12 +23,8 @@ template <class T>
 static void quantise(const WideWork<T> &work, float *scales, const void *x, const struct norm *norm,
                      cudaStream_t stream) {
     const Product<T> &p = work.all.of[0];
-    Quantising<T> q = {work.x, scales, static_cast<const T *>(x), p.M, p.w.K, p.w.slabs};
-    auto kernel = quantise_rows_kernel<T, false>;
-    if (norm) {
-        q.norm = *norm;
-        kernel = quantise_rows_kernel<T, true>;
-    }
+    const Quantising<T> q = {input_rows<T>(x, norm, p.M, p.w.K), work.x, scales, p.w.slabs};
+    auto kernel = norm ? quantise_rows_kernel<T, true> : quantise_rows_kernel<T, false>;
     launch(kernel, dim3((unsigned)work.x.rows), dim3(NORM_THREADS), 0, stream, q);
 }
 

@@ -9,55 +9,26 @@
 
 #include <float.h>
 
-#include "kernels/cuda/rows/math.cuh"
 #include "kernels/cuda/wgmma/lines.cuh"
+#include "kernels/cuda/wgmma/normed.cuh"
 
 constexpr float E4M3_MOST = 448.0f;
 
 /* The rows to quantise. */
 template <class T> struct Quantising {
+    InputRows<T> in;
     struct arranged to;
     float *scales; /* [to.rows] */
-    const T *x;    /* [M][K], K a multiple of 8 */
-    int M, K;
     int slabs;
-    struct norm norm; /* norm of x; gain NULL: no norm */
 };
-
-/* Loads 8 adjacent numbers of a row; with a norm, rounded as rows_norm rounds them. */
-template <class T, bool NORMED>
-__device__ __forceinline__ Vec<float, 8> numbers_of(const Quantising<T> &q, const T *row, int k,
-                                                    float factor) {
-    const Vec<T, 8> in = load_vec<8>(row + k);
-    Vec<float, 8> out;
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        out.v[i] = to_float(in.v[i]);
-        if (NORMED)
-            out.v[i] = to_float(from_float<T>(norm_value(out.v[i], factor, q.norm.gain[k + i])));
-    }
-    return out;
-}
-
-/* The factor of a row's norm, in the order of norm_kernel (rows/rows.cu). */
-template <class T>
-__device__ __forceinline__ float factor_of(const Quantising<T> &q, const T *row) {
-    float squares = 0.0f;
-    for (int k = (int)threadIdx.x * 8; k < q.K; k += NORM_THREADS * 8) {
-        const Vec<T, 8> in = load_vec<8>(row + k);
-#pragma unroll
-        for (int i = 0; i < 8; i++) squares = norm_add_square(squares, to_float(in.v[i]));
-    }
-    return norm_factor(block_sum<NORM_THREADS>(squares), q.K, q.norm.epsilon);
-}
 
 /* The largest magnitude of a row, in every thread. */
 template <class T, bool NORMED>
 __device__ __forceinline__ float largest_of(const Quantising<T> &q, const T *row, float factor) {
     __shared__ float part[NORM_WARPS];
     float most = E4M3_MOST * FLT_MIN;
-    for (int k = (int)threadIdx.x * 8; k < q.K; k += NORM_THREADS * 8) {
-        const Vec<float, 8> in = numbers_of<T, NORMED>(q, row, k, factor);
+    for (int k = (int)threadIdx.x * 8; k < q.in.K; k += NORM_THREADS * 8) {
+        const Vec<float, 8> in = numbers_of<T, NORMED>(q.in, row, k, factor);
 #pragma unroll
         for (int i = 0; i < 8; i++) most = fmaxf(most, fabsf(in.v[i]));
     }
@@ -82,10 +53,10 @@ __global__ void __launch_bounds__(NORM_THREADS)
     quantise_rows_kernel(const __grid_constant__ Quantising<T> q) {
     grid_begin();
     const int m = (int)blockIdx.x;
-    const T *row = q.x + (size_t)m * q.K;
+    const T *row = q.in.x + (size_t)m * q.in.K;
     float factor = 0.0f, inverse = 0.0f, scale = 0.0f;
-    if (m < q.M) {
-        if (NORMED) factor = factor_of(q, row);
+    if (m < q.in.M) {
+        if (NORMED) factor = factor_of(q.in, row);
         const float most = largest_of<T, NORMED>(q, row, factor);
         inverse = E4M3_MOST / most;
         scale = most / E4M3_MOST;
@@ -93,7 +64,7 @@ __global__ void __launch_bounds__(NORM_THREADS)
     if (threadIdx.x == 0) q.scales[m] = scale;
     for (int k = (int)threadIdx.x * 8; k < q.slabs * GEMM_SLAB; k += NORM_THREADS * 8) {
         Vec<float, 8> in = {};
-        if (m < q.M && k < q.K) in = numbers_of<T, NORMED>(q, row, k, factor);
+        if (m < q.in.M && k < q.in.K) in = numbers_of<T, NORMED>(q.in, row, k, factor);
         uint8_t *line = q.to.lines + q.to.offset(k / GEMM_SLAB, m, E4M3_LINE);
         const int piece = k % GEMM_SLAB / 32 * 2, t = k % 32 / 8;
 #pragma unroll
