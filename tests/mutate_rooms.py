@@ -272,7 +272,7 @@ CUDA = {
     "backend_compute.cu": (["backend_compute"], ["graph", "persistent", "windows", "op_options", "engine_ahead"]),
     "experts/": (["experts/experts", "experts/route"], ["experts"]),
     "gemm/": (["gemm/dispatch", "gemm/skinny", "gemm/tiled", "gemm/float", "gemm/pack", "gemm/matrix", "gemm/ops"],
-              ["gemm", "gemm_fused", "products", "gemm_cublas"]),
+              ["gemm", "gemm_fused", "products", "gemm_cublas", "wgmma"]),
     "gemm/embed": (["gemm/embed"], ["weights", "op_options"]),
     "gemm/grouped": (["gemm/grouped"], ["experts"]),
     "gemm/heads": (["gemm/heads"], ["latent"]),

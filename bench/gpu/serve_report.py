@@ -152,6 +152,7 @@ def made_up():
             figure("small", "G9", 8000, 125, 1e8), figure("small", "warm", 1), figure("small", "start", 9, what="weights"),
             {"part": "llama", "id": "G4", "left_out": True, "why": "3 s were left, and it takes about 20"},
             {"part": "llama", "id": "G6", "failed": "a request failed"},
+            figure("wgmma", "G2", 5600, what="32 requests of 256 in, 1024 out, wgmma"),
             figure("wgmma", "G4", 9100, what="512 requests of 1000 in, 1000 out, wgmma"),
             {**figure("tokens", "T1", 12, what="float32"), "unit": "tokens the same", "note": "all"},
             {"part": "peers", "id": "P2", "model": "m", "what": "generate_batch", "failed": "RuntimeError: no"}]
@@ -163,6 +164,7 @@ EXPECTED = [
     "| ≥ 75 | 50.0 % of the product rate | missed: 0.67 of it | 50% of the product rate | n |",
     "| ≤ 20 | 25.0 us | missed: 1.25 of it |", "| ≥ 430 (H200: 430) | 500 tok/s | reached |", "| ≥ 8,010 (H200: 8,000) | 9,000 tok/s | reached |",
     "| ≤ 200, stretch 130 (H200: 200) | 125 us a token | stretch reached | 20% of the bandwidth | n |",
+    "1024 out, wgmma | ≥ 5,500 (H200: 5,500) | 5,600 tok/s | reached |",
     "1000 out, wgmma | ≥ 9,020, stretch 11,000 (H200: 9,000) | 9,100 tok/s | reached |", "| G10 |  | ≤ 3 |  | left out: not reached |", "| m | float32 | 12.0 tokens the same |  | all |",
     "| m | weights | 9.00 tok/s |  | n |", "**failed**: RuntimeError: no",
 ]

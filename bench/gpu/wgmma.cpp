@@ -1,5 +1,5 @@
-/* Products of many rows by mma.sync and by wgmma: their times, and how many results differ in bits.
- * Also products with fp8 weights, for which wgmma needs the rows in e4m3. Only devices of
+/* Products of 17 and more rows by mma.sync and by wgmma: their times, and how many results differ
+ * in bits. Also products with fp8 weights, for which wgmma needs the rows in e4m3. Only devices of
  * capability 9.0 have wgmma; other devices list none of these points. */
 #include "bench/gpu/times.h"
 
@@ -162,7 +162,7 @@ static std::vector<wgmma_place> places(bool tiny) {
     std::vector<wgmma_place> all;
     if (!has_wgmma()) return all;
     for (const wgmma_shape &s : shapes) {
-        for (int M : tiny ? numbers{70} : numbers{128, 256, 512, 2048})
+        for (int M : tiny ? numbers{24, 70} : numbers{32, 64, 128, 256, 512, 2048})
             all.push_back({s, M, false});
         for (int M : tiny ? numbers{3} : numbers{1, 16, 32, 64, 512, 2048})
             all.push_back({s, M, true});

@@ -170,7 +170,7 @@ const struct option option_table[] = {
     {"deterministic", NULL, OPTION_BOOL, AT(stated.deterministic), "true", 0, 0, NULL, ENGINE,
      "Model", "let a GPU's answers depend on the batch (cuBLAS, faster); no effect on a CPU"},
     {"wgmma", NULL, OPTION_BOOL, AT(engine.wgmma), "false", 0, 0, NULL, ENGINE, "Model",
-     "H100, H200: wgmma above 64 rows, and fp8 activations; not measured on a GPU yet"},
+     "H100, H200: wgmma from 17 rows on, and fp8 activations; not measured on a GPU yet"},
     {"persistent-step", NULL, OPTION_BOOL, AT(engine.persistent_step), "false", 0, 0, NULL, ENGINE,
      "Model", "small models on a GPU: a decode step is one grid; not measured on a GPU yet"},
 

@@ -49,7 +49,7 @@ struct engine *open_engine(struct run *run, const char *id, const struct setup *
 
 /* Parts of the program. */
 void run_tokens(struct run *run); /* same tokens on CPU and device, alone and in batches */
-void run_llama(struct run *run);  /* G1, G2, G4 to G7, G10; with --wgmma G4 to G6 */
+void run_llama(struct run *run);  /* G1, G2, G4 to G7, G10; with --wgmma G2, G4 to G6 */
 void run_fp8(struct run *run);    /* G8 */
 void run_small(struct run *run);  /* G9 */
 

@@ -330,18 +330,25 @@ static void run_many(struct run *run, struct engine *engine, int seqs) {
     decode_many(run, engine, "G4", &g4, seqs);
 }
 
-/* What one request, 32 requests and their steps take; these figures do not depend on wgmma. */
+static void run_thirty_two(struct run *run, struct engine *engine, int seqs) {
+    if (!worth_starting(run, "G2", 12, 45)) return;
+    const struct batch g2 = {smaller(run, 32, 3),   smaller(run, 256, 8),
+                             smaller(run, 1024, 6), 2048,
+                             time_left(run),        NULL};
+    decode_many(run, engine, "G2", &g2, seqs);
+}
+
+/* What one request, 32 requests and their steps take. Of these only G2 depends on wgmma. */
 static void run_few(struct run *run, struct engine *engine, int seqs) {
+    if (run->wgmma) {
+        run_thirty_two(run, engine, seqs);
+        return;
+    }
     if (worth_starting(run, "G1", 5, 30))
         decode_alone(run, engine, "G1", smaller(run, 128, 8), smaller(run, 512, 8));
     if (worth_starting(run, "G7", 3, 15)) gaps_between_steps(run, engine, 1);
     if (worth_starting(run, "G7", 3, 15)) gaps_between_steps(run, engine, smaller(run, 32, 3));
-    if (worth_starting(run, "G2", 12, 45)) {
-        const struct batch g2 = {smaller(run, 32, 3),   smaller(run, 256, 8),
-                                 smaller(run, 1024, 6), 2048,
-                                 time_left(run),        NULL};
-        decode_many(run, engine, "G2", &g2, seqs);
-    }
+    run_thirty_two(run, engine, seqs);
     if (worth_starting(run, "G10", 8, 30)) share_of_sampling(run, engine);
 }
 
@@ -354,7 +361,7 @@ void run_llama(struct run *run) {
     struct engine *engine = open_setup(run, "start", setup);
     if (!engine) return;
     warm_up(run, engine, seqs);
-    if (!run->wgmma) run_few(run, engine, seqs);
+    run_few(run, engine, seqs);
     run_prompts(run, engine);
     if (worth_starting(run, "G6", 15, 60)) streams_and_prompts(run, engine);
     run_many(run, engine, seqs);

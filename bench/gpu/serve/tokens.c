@@ -103,7 +103,8 @@ static void compare_company(struct run *run, const struct shape *shape, enum com
                           .max_seqs = n,
                           .max_rows = 128,
                           .max_len = run->tiny ? 96 : 512};
-    /* alone by wgmma, which takes more than 64 rows; in chunks by mma.sync */
+    /* with --wgmma the whole prompt runs by wgmma, and chunks and decodes of up to 16 rows by
+     * mma.sync; together, chunks and decodes of more rows run by wgmma in smaller blocks */
     const int n_prompt = !run->tiny ? 100 : run->wgmma ? 70 : 8;
     struct answers alone = answers_new(n, n_output), together = answers_new(n, n_output);
     struct engine *engine = open_engine(run, "T2", &setup);
