@@ -5,7 +5,8 @@
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/gemm/gemm.cuh"
 
-/* From this number of rows on, weights of GEMM_16 are multiplied by wgmma. */
+/* From this number of rows on, weights of GEMM_16 are multiplied by wgmma. Fewer rows, and so all
+ * steps that are one grid (persistent/), use mma.sync. */
 enum { GEMM_WIDE_ROWS = GEMM_SKINNY_ROWS + 1 };
 
 extern const struct gemm_generation wgmma_products;
