@@ -254,9 +254,10 @@ START_TEST(blocks_take_several_pieces) {
 }
 END_TEST
 
-/* The same for few rows and many outputs. The second product has two pieces more than the first. */
+/* The same for few rows, many outputs, and more slabs than the ring has stages. The second product
+ * has two pieces more than the first. */
 START_TEST(blocks_take_several_pieces_of_few_rows) {
-    const int Ms[] = {20, 40}, M = Ms[_i], K = 136, first = 66 * 128, second = 67 * 128 + 1;
+    const int Ms[] = {20, 40}, M = Ms[_i], K = 520, first = 66 * 128, second = 67 * 128 + 1;
     const kind &k = kinds[2];
     matrix_on_device w(k, DTYPE_BF16, make_rows(k, first, K, 1)),
         larger(k, DTYPE_BF16, make_rows(k, second, K, 2));
