@@ -8,6 +8,7 @@
 /* Refuses --persistent-step together with a setting that it does not support. */
 static enum status check_one_grid(const struct opening *o, struct err *err) {
     const struct engine_config *config = &o->config;
+    const struct model_config *m = &o->engine->model.config;
     const struct {
         bool given;
         const char *option, *why;
@@ -20,8 +21,10 @@ static enum status check_one_grid(const struct opening *o, struct err *err) {
         {config->kv_dtype == KV_DTYPE_FP8, "{kv-cache-dtype} fp8",
          "it reads 16-bit keys and values"},
         {config->allow_batch_variant_gemm, "{no-deterministic}", "its products are not cuBLAS's"},
-        {o->engine->model.config.is_encoder, "an encoder", "it is for decode steps"},
-        {o->engine->model.config.n_ahead > 0, "the method \"mtp\" of {speculative-config}",
+        {m->is_encoder, "an encoder", "it is for decode steps"},
+        {m->n_ahead > 0,
+         m->eagle.is_used ? "the method \"eagle3\" of {speculative-config}"
+                          : "the method \"mtp\" of {speculative-config}",
          "its grid does not join embeddings and hidden vectors"},
     };
     for (size_t i = 0; i < sizeof others / sizeof *others && config->persistent_step; i++)
@@ -80,8 +83,7 @@ static enum status check_eagle(const struct engine_config *config, struct err *e
     const struct {
         bool given;
         const char *option, *fix;
-    } others[] = {{config->device == DEVICE_CUDA, "{device} cuda", "give {device} cpu"},
-                  {config->ranks > 1, "{tensor-parallel-size}", "give 1"},
+    } others[] = {{config->ranks > 1, "{tensor-parallel-size}", "give 1"},
                   {config->weight_cache != NULL, "{weight-cache}", "leave it out"},
                   {config->max_adapters > 0, "{lora} and {enable-runtime-lora}", "leave them out"}};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -216,7 +218,7 @@ struct backend_config backend_plan(const struct engine *engine,
         .experts = {.E = m.experts.E, .n_used = m.experts.n_used, .K = m.K, .F = expert},
         .max_seqs = config->max_num_seqs,
         .max_context = engine->memory.max_model_len,
-        .heads = max_int(max_int(m.H, m.eagle.H), 1), /* a model may have recurrent layers only */
+        .heads = max_int(m.H, 1), /* a model may have recurrent layers only */
         .allow_batch_variant_gemm = config->allow_batch_variant_gemm,
         .wgmma = config->wgmma,
         .persistent_step = config->persistent_step,

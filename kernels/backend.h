@@ -64,10 +64,11 @@ struct range_ops {
 
 enum { MAX_WINDOWS = 4 }; /* distinct windows of one model */
 
-/* The attention window of a group of layers. */
+/* The attention window and the heads of a group of layers. */
 struct attention_window {
     int length; /* last positions that a row sees, its own included; 0: all positions */
     int G;      /* key-value heads of these layers; 0: as in the cache */
+    int H;      /* query heads; 0: as in backend_config */
 };
 
 /* The largest mixture of experts that a backend must compute; E is 0 for a model without one. */
@@ -113,7 +114,7 @@ struct backend_config {
     /* CUDA: bounds for the memory of steps and the plan of attention */
     int max_seqs;    /* the largest S */
     int max_context; /* positions of a sequence are below this */
-    int heads;       /* H of all calls of attention */
+    int heads;       /* H of all calls of attention whose window does not have its own */
     /* The distinct windows of all calls of attention. An empty list means one of length 0. */
     int n_windows;
     struct attention_window windows[MAX_WINDOWS];

@@ -367,7 +367,8 @@ struct join {
     bool recalls; /* row m reads row hidden_row[m] of b (struct step) instead of row m */
 };
 
-/* Rows of logits of a smaller vocabulary: its id i is the id to[i]. */
+/* Rows of logits of a smaller vocabulary: its id i is the id to[i]. If two ids are equal, the logit
+ * of either counts. */
 struct spread {
     const int32_t *to; /* [K] device memory, each below V */
     int V;
@@ -464,9 +465,9 @@ struct compute_ops {
                         struct kv_cache *cache, int layer, const struct state_space *space);
     /* y[R][K] = rows logit_row[0..R) of x[M][K]. */
     void (*gather)(struct backend *b, float *y, const float *x, int K);
-    /* y[M][K] = rows hidden_row[0..M) of x (struct step). NULL: the backend lacks the op. */
+    /* y[M][K] = rows hidden_row[0..M) of x (struct step). */
     void (*recall)(struct backend *b, float *y, const float *x, int M, int K);
-    /* y[R][V] = x[R][K] at the places of its ids, and -infinity elsewhere. NULL: as for recall. */
+    /* y[R][V] = x[R][K] at the places of its ids, and -infinity elsewhere. Both are float32. */
     void (*spread)(struct backend *b, float *y, const float *x, const struct spread *spread, int R,
                    int K);
     /* y[M][K] = norm(x[M][K]). */

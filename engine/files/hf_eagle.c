@@ -34,12 +34,29 @@ enum status hf_eagle_open(struct hf_config **out, const char *folder, struct err
     return (*out)->packing.method == PACKING_NONE ? STATUS_OK : refuse_packing(*out, err);
 }
 
-static enum status check_class(const struct hf_config *hf, struct err *err) {
+static bool has_class(const struct hf_config *hf) {
     static const char *const names[] = {"LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM"};
     size_t length = 0;
     const char *text = hf_config_architecture(hf, &length);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (length == strlen(names[i]) && memcmp(text, names[i], length) == 0) return STATUS_OK;
+        if (length == strlen(names[i]) && memcmp(text, names[i], length) == 0) return true;
+    return false;
+}
+
+enum status hf_eagle_refuse(const struct hf_config *hf, struct err *err) {
+    if (!has_class(hf)) return STATUS_OK;
+    enum status status =
+        err_set(err, STATUS_BAD_FILE, "architectures",
+                "key architectures: the folder is an EAGLE-3 head, and no model; name it in "
+                "{speculative-config} with its method, \"method\": \"eagle3\", beside the model "
+                "that it was trained for");
+    return blame_file(err, status, hf->path);
+}
+
+static enum status check_class(const struct hf_config *hf, struct err *err) {
+    size_t length = 0;
+    const char *text = hf_config_architecture(hf, &length);
+    if (has_class(hf)) return STATUS_OK;
     const bool is_shown = length > 0 && length < 64 && is_printable(text, length);
     return err_set(err, STATUS_BAD_FILE, "architectures",
                    "key architectures: \"%.*s\" is not an EAGLE-3 head that is supported; "

@@ -18,6 +18,7 @@ enum status model_file_open(struct model_file *out, const char *path, enum model
     *out = (struct model_file){.path = path, .stamp = model_file_stamp(path)};
     if (is_folder(path)) {
         enum status status = hf_config_open_folder(&out->hf, path, err);
+        if (!status) status = hf_eagle_refuse(out->hf, err);
         if (!status && use == MODEL_WHOLE) status = hf_weights_open(out->hf, err);
         out->has_stand_in = use == MODEL_SHAPE;
         if (status) model_file_close(out);

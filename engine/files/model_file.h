@@ -46,6 +46,9 @@ enum status model_file_guess(struct model_file *file, const struct engine_config
  * a failure. */
 enum status hf_eagle_open(struct hf_config **out, const char *folder, struct err *err);
 
+/* Fails with STATUS_BAD_FILE if a folder that was given as a model is such a head. */
+enum status hf_eagle_refuse(const struct hf_config *hf, struct err *err);
+
 /* Reads the shape of that head and the layers that it reads, in a config whose last layer is the
  * head's. Fails with STATUS_BAD_FILE (hf_eagle.c). */
 enum status hf_eagle_read(struct model_config *config, const struct hf_config *hf, struct err *err);

@@ -308,9 +308,13 @@ int model_windows(const struct model_config *config, struct attention_window win
     assert(config->L > 0 && config->L <= MAX_LAYERS);
     int n = 0;
     for (int i = 0; i < config->L; i++) {
-        const struct attention_window own = {config->layer[i].window, config_heads(config, i).G};
+        const bool is_head = config->eagle.is_used && config_is_ahead(config, i);
+        const struct attention_window own = {config->layer[i].window, config_heads(config, i).G,
+                                             is_head ? config->eagle.H : config->H};
         int seen = 0;
-        while (seen < n && (windows[seen].length != own.length || windows[seen].G != own.G)) seen++;
+        while (seen < n && (windows[seen].length != own.length || windows[seen].G != own.G ||
+                            windows[seen].H != own.H))
+            seen++;
         if (seen < n) continue;
         if (n == MAX_WINDOWS) return n + 1;
         windows[n++] = own;

@@ -34,8 +34,8 @@ struct gguf_form {
 };
 struct gguf_form model_gguf_form(const struct model_config *config);
 
-/* Finds the distinct pairs of a layer's window and its key-value heads, with which a backend is
- * opened. Returns their number; MAX_WINDOWS + 1: more than a backend supports. */
+/* Finds the distinct windows of layers, with their key-value heads and query heads: a backend is
+ * opened with them. Returns their number; MAX_WINDOWS + 1: more than a backend supports. */
 int model_windows(const struct model_config *config, struct attention_window windows[MAX_WINDOWS]);
 
 /* Computes inv_freq[D_rope / 2] = base^(-2i / D_rope), stretched by `rope` for contexts of at most

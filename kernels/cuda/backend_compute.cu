@@ -151,6 +151,18 @@ static void op_gather(struct backend *b, float *y, const float *x, int K) {
     rows_gather(cuda->act, y, x, at->logit_row, at->R, K, cuda->stream);
 }
 
+static void op_recall(struct backend *b, float *y, const float *x, int M, int K) {
+    struct cuda *cuda = cuda_of(b);
+    const struct device_step *at = &cuda->step.at;
+    assert(M == at->M && K > 0 && at->hidden_row);
+    rows_gather(cuda->act, y, x, at->hidden_row, M, K, cuda->stream);
+}
+
+static void op_spread(struct backend *b, float *y, const float *x, const struct spread *spread,
+                      int R, int K) {
+    rows_spread(y, x, spread, R, K, cuda_of(b)->stream);
+}
+
 /* ---- heads ---------------------------------------------------------------------------------- */
 
 /* A norm over all heads of a row needs the whole row before the first head is rotated. */
@@ -199,7 +211,7 @@ static void op_rope_write(struct backend *b, struct kv_cache *whole, int layer,
                           const struct heads *heads, float *q, float *k, float *v) {
     struct cuda *cuda = cuda_of(b);
     const struct rope *rope = &heads->rope;
-    assert(layer >= 0 && layer < whole->config.L && heads->H == cuda->limits.H);
+    assert(layer >= 0 && layer < whole->config.L && heads->H > 0);
     const struct kv_cache *cache = kv_alike(whole, &layer);
     assert((!k || !heads->q_gain == !heads->k_gain) && !k == !v);
     assert(!heads->values_are_keys || !head_norms_are_of_rows(heads->norms));
@@ -358,6 +370,8 @@ const struct compute_ops cuda_compute_ops = {
     .delta_rule = op_delta_rule,
     .state_space = op_state_space,
     .gather = op_gather,
+    .recall = op_recall,
+    .spread = op_spread,
     .norm = op_norm,
     .join = op_join,
 };

@@ -257,6 +257,31 @@ START_TEST(rows_are_gathered) {
 }
 END_TEST
 
+/* Ids in any order, in vocabularies whose rows are whole vectors or not. */
+static void check_spread(int R, int K, int V) {
+    uint64_t state = 5;
+    const floats x = random_vector(&state, (size_t)(R * K));
+    floats want((size_t)(R * V), -INFINITY);
+    std::vector<int32_t> to((size_t)K);
+    for (int k = 0; k < K; k++) to[(size_t)k] = (int32_t)(V - 1 - k * (V / K));
+    for (int r = 0; r < R; r++)
+        for (int k = 0; k < K; k++) want[(size_t)(r * V + to[(size_t)k])] = x[(size_t)(r * K + k)];
+    buffer from(x), ids(to), y(want.size() * sizeof(float));
+    const struct spread spread = {ids.as<int32_t>(), V};
+    rows_spread(y.as<float>(), from.as<float>(), &spread, R, K, test_stream());
+    ck_assert_msg(y.read<float>() == want, "%d rows of %d logits of %d", R, K, V);
+}
+
+START_TEST(logits_are_spread) {
+    const int K = lengths[_i];
+    for (int R : {1, 3}) {
+        check_spread(R, K, K);
+        check_spread(R, K, 2 * K + 1);
+        check_spread(R, K, 4 * K);
+    }
+}
+END_TEST
+
 int main() {
     Suite *suite = suite_create("cuda_rows");
     TCase *norms = tcase_create("norms"), *elements = tcase_create("elements");
@@ -271,6 +296,7 @@ int main() {
     tcase_add_loop_test(elements, bias_is_right, 0, N_LENGTHS);
     tcase_add_loop_test(elements, caps_are_right, 0, N_LENGTHS);
     tcase_add_loop_test(elements, rows_are_gathered, 0, N_LENGTHS);
+    tcase_add_loop_test(elements, logits_are_spread, 0, N_LENGTHS);
     suite_add_tcase(suite, norms);
     suite_add_tcase(suite, elements);
     return suite_main(suite);

@@ -7,12 +7,11 @@
 
 #include "tests/cuda/support.h"
 
-enum { L = 4, H = 4, D = 32, ROTATED = 16, B = 16, MAX_ROWS = 64, MAX_SEQS = 4 };
+enum { L = 4, H = 4, MOST_H = 6, D = 32, ROTATED = 16, B = 16, MAX_ROWS = 64, MAX_SEQS = 4 };
 enum { CONTEXT = 1200, N_BLOCKS = 225, GRAPH_ROWS = 4 };
 /* The second window is shorter than a split, so the layers' plans differ. A split's bound cuts the
- * third window. The last layer has full attention and more query heads per key head. */
+ * third window. The last layer has full attention and heads of its own. */
 static const int windows[L] = {0, 40, 300, 0};
-static const struct kv_heads heads[L] = {{2, D}, {2, D}, {2, D}, {1, D}};
 static const int lengths[] = {1100, 70, 530};
 enum { N_SEQUENCES = 3, LAST = 9 /* the last rows of each sequence, which are compared */ };
 /* Window blocks of a sequence, used in turn: the blocks that a step's first row sees, and the
@@ -21,13 +20,16 @@ enum { RING = (300 - 2) / 16 + 2 + 64 / 16 };
 static const bool has_window[L] = {false, true, true, false};
 using bytes = std::vector<uint8_t>;
 
+/* The types, and the heads of the last layer: fewer key-value heads, more query heads, or more of
+ * both. */
 struct variety {
     enum dtype act, kv;
+    int own_H, own_G;
 };
-static const variety varieties[] = {{DTYPE_F32, DTYPE_F32},
-                                    {DTYPE_F16, DTYPE_F16},
-                                    {DTYPE_BF16, DTYPE_BF16},
-                                    {DTYPE_BF16, DTYPE_E4M3}};
+static const variety varieties[] = {{DTYPE_F32, DTYPE_F32, 6, 3},
+                                    {DTYPE_F16, DTYPE_F16, 6, 2},
+                                    {DTYPE_BF16, DTYPE_BF16, 4, 1},
+                                    {DTYPE_BF16, DTYPE_E4M3, 6, 3}};
 enum { N_VARIETIES = sizeof varieties / sizeof *varieties };
 
 /* Rows from..to of a sequence. */
@@ -46,16 +48,19 @@ static floats drawn(enum dtype act, int what, int layer, int sequence, int posit
     return rounded(act, all);
 }
 
-static int heads_of(int what, int layer) {
-    return what == 0 ? (int)H : heads[layer].G;
+static int heads_of(const variety &v, int what, int layer) {
+    const bool is_last = layer == L - 1;
+    if (what == 0) return is_last ? v.own_H : (int)H;
+    return is_last ? v.own_G : 2;
 }
 
 /* All rows of a step, in its order. */
-static floats drawn_rows(enum dtype act, int what, int layer, const parts &of) {
+static floats drawn_rows(const variety &v, int what, int layer, const parts &of) {
     floats all;
     for (const part &one : of)
         for (int p = one.from; p < one.to; p++) {
-            const floats row = drawn(act, what, layer, one.sequence, p, heads_of(what, layer));
+            const int n = heads_of(v, what, layer);
+            const floats row = drawn(v.act, what, layer, one.sequence, p, n);
             all.insert(all.end(), row.begin(), row.end());
         }
     return all;
@@ -74,13 +79,17 @@ struct world {
         struct backend_config config = {};
         config.threads = 1;
         config.max_rows = MAX_ROWS;
-        config.max_k = H * D;
+        config.max_k = MOST_H * D;
         config.activations = v.act;
         config.max_seqs = MAX_SEQS;
         config.max_context = CONTEXT;
         config.heads = H;
         config.n_windows = L;
-        for (int l = 0; l < L; l++) config.windows[l] = {windows[l], heads[l].G};
+        struct kv_heads heads[L];
+        for (int l = 0; l < L; l++) {
+            heads[l] = {heads_of(v, 1, l), D};
+            config.windows[l] = {windows[l], heads[l].G, l == L - 1 ? v.own_H : 0};
+        }
         config.graph_rows = GRAPH_ROWS;
         struct err err = {};
         ck_assert_msg(backend_cuda_open(&b, &config, &err) == STATUS_OK, "%s", err.message);
@@ -93,14 +102,14 @@ struct world {
         for (int i = 0; i < ROTATED / 2; i++) frequencies.push_back(powf(100, -(float)i / 8));
         q_gain = put(q_gains), k_gain = put(k_gains), inv_freq = put(frequencies);
         for (int l = 0; l < L; l++) {
-            for (auto &all : x) all[l] = put(floats(MAX_ROWS * H * D));
-            y[l] = put(floats(MAX_ROWS * H * D));
+            for (auto &all : x) all[l] = put(floats(MAX_ROWS * MOST_H * D));
+            y[l] = put(floats(MAX_ROWS * MOST_H * D));
         }
     }
     ~world() {
         for (auto &all : x)
-            for (float *one : all) b->memory->buffer_free(b, one, MAX_ROWS * H * D * 4);
-        for (float *one : y) b->memory->buffer_free(b, one, MAX_ROWS * H * D * 4);
+            for (float *one : all) b->memory->buffer_free(b, one, MAX_ROWS * MOST_H * D * 4);
+        for (float *one : y) b->memory->buffer_free(b, one, MAX_ROWS * MOST_H * D * 4);
         b->memory->buffer_free(b, q_gain, D * 4);
         b->memory->buffer_free(b, k_gain, D * 4);
         b->memory->buffer_free(b, inv_freq, ROTATED * 2);
@@ -115,13 +124,13 @@ struct world {
         b->memory->upload(b, data, values.data(), size);
         return data;
     }
-    size_t row_bytes() const {
-        return H * D * (v.act == DTYPE_F32 ? 4 : 2);
+    size_t row_bytes(int layer) const {
+        return (size_t)(heads_of(v, 0, layer) * D) * (v.act == DTYPE_F32 ? 4 : 2);
     }
 };
 
-static struct attention attention_of(int layer) {
-    return {H, 0.3f, layer == 0 ? 0.0f : 6.0f, windows[layer]};
+static struct attention attention_of(const variety &v, int layer) {
+    return {heads_of(v, 0, layer), 0.3f, layer == 0 ? 0.0f : 6.0f, windows[layer]};
 }
 
 /* The write of a layer's keys and values, with the rotation of its queries. */
@@ -130,7 +139,7 @@ static struct op_row write_of(world *w, int layer) {
     row.op = OP_ROPE_WRITE;
     row.cache_layer = layer;
     for (int i = 0; i < 3; i++) row.y[i] = w->x[i][layer];
-    row.heads.H = H;
+    row.heads.H = heads_of(w->v, 0, layer);
     row.heads.rope = {ROTATED, w->inv_freq, ROPE_HALVES};
     row.heads.q_gain = w->q_gain;
     row.heads.k_gain = w->k_gain;
@@ -149,7 +158,7 @@ static void run_layers(world *w, const struct step *step) {
         attend.cache_layer = l;
         attend.y[0] = w->y[l];
         attend.x[0] = w->x[0][l];
-        attend.attention = attention_of(l);
+        attend.attention = attention_of(w->v, l);
         program_add(&program, &write);
         if (w->attends) program_add(&program, &attend);
     }
@@ -200,13 +209,13 @@ static std::vector<bytes> run(world *w, const parts &of) {
     step.logit_row = logit_row.data();
     for (int l = 0; l < L; l++)
         for (int what = 0; what < 3; what++) {
-            const bytes rows = packed(w->v.act, drawn_rows(w->v.act, what, l, of));
+            const bytes rows = packed(w->v.act, drawn_rows(w->v, what, l, of));
             w->b->memory->upload(w->b, w->x[what][l], rows.data(), rows.size());
         }
     run_layers(w, &step);
     std::vector<bytes> y;
     for (int l = 0; l < L; l++) {
-        bytes rows((size_t)step.M * w->row_bytes());
+        bytes rows((size_t)step.M * w->row_bytes(l));
         w->b->memory->download(w->b, rows.data(), w->y[l], rows.size());
         y.push_back(rows);
     }
@@ -242,11 +251,11 @@ static floats prepared(const floats &x, int head, const floats &gain, const floa
 
 /* One head of a row's attention in a layer. */
 static floats attended(const world &w, int layer, int sequence, int position, int head) {
-    const struct attention how = attention_of(layer);
-    const int G = heads[layer].G, g = head * G / H;
+    const struct attention how = attention_of(w.v, layer);
+    const int G = heads_of(w.v, 1, layer), g = head * G / how.H;
     const int first = how.window && position >= how.window ? position - how.window + 1 : 0;
     const enum dtype act = w.v.act;
-    const floats q = prepared(drawn(act, 0, layer, sequence, position, H), head, w.q_gains,
+    const floats q = prepared(drawn(act, 0, layer, sequence, position, how.H), head, w.q_gains,
                               w.frequencies, position, act);
     std::vector<double> sum(D, 0);
     double total = 0;
@@ -271,8 +280,9 @@ static floats attended(const world &w, int layer, int sequence, int position, in
 static void check_row(const world &w, const bytes &y, int layer, int row, int sequence,
                       int position) {
     const floats got = unpacked(w.v.act, y);
-    for (int h = 0; h < H; h++) {
-        const size_t at = (size_t)((row * H + h) * D);
+    const int n = heads_of(w.v, 0, layer);
+    for (int h = 0; h < n; h++) {
+        const size_t at = (size_t)((row * n + h) * D);
         const floats mine(got.begin() + (ptrdiff_t)at, got.begin() + (ptrdiff_t)at + D);
         check_close(
             mine, attended(w, layer, sequence, position, h), 4 * rounding_of(w.v.act), 1,
@@ -282,11 +292,12 @@ static void check_row(const world &w, const bytes &y, int layer, int row, int se
 
 static void check_same(const world &w, const std::vector<bytes> &got, int row,
                        const std::vector<bytes> &want, int other, const char *how) {
-    const size_t size = w.row_bytes();
-    for (size_t l = 0; l < L; l++)
+    for (size_t l = 0; l < L; l++) {
+        const size_t size = w.row_bytes((int)l);
         ck_assert_msg(memcmp(&got[l][(size_t)row * size], &want[l][(size_t)other * size], size) ==
                           0,
                       "%s: layer %zu has other bytes, act %d, cache %d", how, l, w.v.act, w.v.kv);
+    }
 }
 
 /* Rows of decode steps equal those of a chunk, in separate steps and in batches. Each step runs at

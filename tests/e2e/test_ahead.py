@@ -155,11 +155,20 @@ def eagle3(name, n=3):
 
 @pytest.mark.parametrize("name", HEADS)
 def test_guesses_of_a_head_change_no_byte_and_some_are_right(name):
-    plain = Server(*FLAGS, model=FOLDERS / name).wait_until_ready()
-    bodies = [{"max_tokens": 24, "ignore_eos": True, **body} for body in BODIES]
+    check_head(FLAGS, name, BODIES)
+
+
+def test_guesses_of_a_head_on_a_gpu_change_no_byte_and_some_are_right():
+    check_head(GPU, "eagle_llama", [{"prompt": [7], "temperature": 0}, BODIES[2], BODIES[3]], binary=EMULATED)
+
+
+def check_head(flags, name, bodies, **options):
+    plain = Server(*flags, model=FOLDERS / name, **options).wait_until_ready()
+    bodies = [{"max_tokens": 24, "ignore_eos": True, **body} for body in bodies]
     wanted = [ask(plain, body) for body in bodies]
     plain.stop()
-    server = Server(*FLAGS, "--speculative-config", eagle3(name), "--always-speculate", model=FOLDERS / name).wait_until_ready()
+    drafts = ("--speculative-config", eagle3(name), "--always-speculate")
+    server = Server(*flags, *drafts, model=FOLDERS / name, **options).wait_until_ready()
     assert "guesses beyond the next one, for drafts (eagle3)" in server.log_tail()
     assert [ask(server, body) for body in bodies] == wanted
     with concurrent.futures.ThreadPoolExecutor(5) as pool:
@@ -178,8 +187,8 @@ def test_a_trained_head_saves_steps():
     server.stop()
 
 
-def refused(model, head, *flags):
-    config = json.dumps({"method": "eagle3", "model": str(head)})
+def refused(model, head, *flags, method={"method": "eagle3"}):
+    config = json.dumps({**method, "model": str(head)})
     done = subprocess.run([BINARY, "serve", "--model", model, "--port", "0", "--speculative-config", config, *flags],
                           capture_output=True, text=True, timeout=120)
     assert done.returncode != 0
@@ -191,6 +200,13 @@ def test_a_head_of_another_model_is_refused():
     said = refused(ROOT / "tests/vectors/families/qwen2.gguf", head)
     assert f"{head}/config.json: key hidden_size: the head is for a model with 32, and this model has 64; name the head that was trained" in said
     assert "--tensor-parallel-size; give 1" in refused(FOLDERS / "eagle_llama", head, "--tensor-parallel-size", "2")
+
+
+def test_a_head_without_its_method_is_refused():
+    head = FOLDERS / "eagle_llama_head"
+    said = refused(FOLDERS / "eagle_llama", head, method={})
+    words = 'the folder is an EAGLE-3 head, and no model; name it in --speculative-config with its method, "method": "eagle3", beside the model'
+    assert f"{head}/config.json: key architectures: {words}" in said, said
 
 
 def test_a_head_without_its_ids_is_refused(tmp_path):

@@ -62,6 +62,20 @@ START_TEST(the_head_is_planned_and_loaded) {
 }
 END_TEST
 
+/* A GPU plans the head's attention apart from the model's if its heads are others. */
+START_TEST(the_head_has_windows_of_its_own) {
+    struct attention_window windows[MAX_WINDOWS];
+    struct engine_config config = config_of(LLAMA, LLAMA "_head");
+    struct engine *engine = open_model(&config);
+    struct model_config m = *engine_model(engine);
+    ck_assert_int_eq(model_windows(&m, windows), 1);
+    m.eagle.H = 6;
+    ck_assert_int_eq(model_windows(&m, windows), 2);
+    ck_assert(windows[0].H == 4 && windows[1].H == 6 && windows[1].G == windows[0].G);
+    engine_close(engine);
+}
+END_TEST
+
 /* Ids of a list of their own are inputs of layers (vLLM), those in eagle_config are outputs
  * (SGLang). */
 START_TEST(the_head_reads_three_vectors_of_the_stream) {
@@ -199,25 +213,62 @@ START_TEST(quantised_heads_are_refused) {
 }
 END_TEST
 
-/* The last bytes of the file are its ids or their inverse; all of d2t are found by its place. */
+/* Offset i of d2t in the file of a copied head. */
+static size_t offset_at(const struct buf *bytes, int i) {
+    unsigned long begin, end;
+    uint64_t header;
+    const char *entry = memmem(bytes->data, bytes->length, "\"d2t\"", 5);
+    ck_assert_ptr_nonnull(entry);
+    ck_assert(sscanf(strstr(entry, "\"data_offsets\":["), "\"data_offsets\":[%lu,%lu", &begin,
+                     &end) == 2);
+    ck_assert_uint_eq(end - begin, 150 * sizeof(int64_t));
+    memcpy(&header, bytes->data, sizeof header);
+    return sizeof header + header + begin + (size_t)i * sizeof(int64_t);
+}
+
 START_TEST(ids_beyond_the_vocabulary_are_refused) {
     struct engine_config config = config_of(LLAMA, folder_copy(LLAMA "_head"));
     struct buf bytes = {0};
-    unsigned long begin, end;
     folder_copy_read(&bytes, "model.safetensors");
-    const char *entry = memmem(bytes.data, bytes.length, "\"d2t\"", 5);
-    const char *offsets = strstr(entry, "\"data_offsets\":[");
-    ck_assert(sscanf(offsets, "\"data_offsets\":[%lu,%lu", &begin, &end) == 2);
-    uint64_t header;
-    memcpy(&header, bytes.data, sizeof header);
-    ck_assert_uint_eq(end - begin, 150 * sizeof(int64_t));
     const int64_t wrong = 298;
-    memcpy(bytes.data + sizeof header + header + begin + sizeof wrong, &wrong, sizeof wrong);
+    memcpy(bytes.data + offset_at(&bytes, 1), &wrong, sizeof wrong);
     folder_copy_write("model.safetensors", bytes.data, bytes.length);
     check_refused(&config, STATUS_BAD_FILE,
                   "tensor d2t: token 1 of the head is token 1 + 298 of the model, which has 299");
     buf_free(&bytes);
     folder_copy_remove();
+}
+END_TEST
+
+/* Writes to d2t, in place, when the model's last layer is loaded. */
+static void write_ids(void *arg, const char *what, double part) {
+    static const int64_t wrong = -1;
+    struct buf bytes = {0};
+    (void)arg;
+    if (strcmp(what, "weights") != 0 || part < 1) return;
+    folder_copy_read(&bytes, "model.safetensors");
+    FILE *file = fopen(folder_copy_path("model.safetensors"), "r+");
+    ck_assert(file && fseek(file, (long)offset_at(&bytes, 0), SEEK_SET) == 0);
+    ck_assert_uint_eq(fwrite(&wrong, sizeof wrong, 1, file), 1);
+    fclose(file);
+    buf_free(&bytes);
+}
+
+START_TEST(ids_that_change_during_the_load_are_refused) {
+    struct engine_config config = config_of(LLAMA, folder_copy(LLAMA "_head"));
+    config.progress = write_ids;
+    check_refused(&config, STATUS_BAD_FILE, "tensor d2t of the EAGLE-3 head was written to while");
+    folder_copy_remove();
+}
+END_TEST
+
+/* As the model, and so as a draft model, too. */
+START_TEST(a_head_is_no_model) {
+    struct engine_config config = config_of(QWEN3 "_head", NULL);
+    config.guesses_ahead = false;
+    check_refused(&config, STATUS_BAD_FILE,
+                  "the folder is an EAGLE-3 head, and no model; name it in {speculative-config} "
+                  "with its method, \"method\": \"eagle3\"");
 }
 END_TEST
 
@@ -274,9 +325,13 @@ START_TEST(settings_without_heads_are_refused) {
     struct engine engine = {.model.config = {.n_ahead = 1, .eagle.is_used = true}};
     struct opening o = {.engine = &engine, .config = config};
     struct err err = {0};
-    o.config.device = DEVICE_CUDA;
+    o.config.device = DEVICE_CUDA, o.config.persistent_step = true;
     ck_assert_int_eq(settings_check(&o, &err), STATUS_USAGE);
-    ck_assert_msg(strstr(err.message, "does not work with {device} cuda; give {device} cpu"), "%s",
+    ck_assert_msg(strstr(err.message, "the method \"eagle3\" of {speculative-config}"), "%s",
+                  err.message);
+    o.config.persistent_step = false, o.config.ranks = 2;
+    ck_assert_int_eq(settings_check(&o, &err), STATUS_USAGE);
+    ck_assert_msg(strstr(err.message, "the layer that guesses ahead of the model"), "%s",
                   err.message);
 }
 END_TEST
@@ -305,12 +360,15 @@ int main(void) {
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 60);
     tcase_add_test(core, the_head_is_planned_and_loaded);
+    tcase_add_test(core, the_head_has_windows_of_its_own);
     tcase_add_test(core, the_head_reads_three_vectors_of_the_stream);
     tcase_add_test(core, the_head_is_loaded_again);
     tcase_add_loop_test(core, broken_heads_are_named, 0, N_BROKEN);
     tcase_add_test(core, matrices_of_whole_numbers_are_refused);
     tcase_add_test(core, quantised_heads_are_refused);
     tcase_add_test(core, ids_beyond_the_vocabulary_are_refused);
+    tcase_add_test(core, ids_that_change_during_the_load_are_refused);
+    tcase_add_test(core, a_head_is_no_model);
     tcase_add_test(core, other_files_are_refused);
     tcase_add_test(core, models_that_heads_cannot_follow_are_refused);
     tcase_add_test(core, settings_without_heads_are_refused);

@@ -10,6 +10,7 @@ struct request_set *mixed_learn(const struct mixed_variety *v, enum device devic
     struct request_set *set = mem_calloc(1, sizeof *set);
     assert(v->file && v->asked > 0);
     *set = (struct request_set){.model = {.file = v->file,
+                                          .eagle = v->eagle,
                                           .kv_dtype = v->kv,
                                           .max_model_len = MIXED_LENGTH,
                                           .device = device,

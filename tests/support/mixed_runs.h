@@ -14,9 +14,10 @@ struct mixed_variety {
     enum compute_dtype compute;
     enum kv_dtype kv;
     enum quantization quantization;
-    int asked;     /* number of requests */
-    bool searches; /* some of them are beam searches */
-    uint64_t seed; /* of the requests: they are the same on all devices */
+    int asked;         /* number of requests */
+    bool searches;     /* some of them are beam searches */
+    uint64_t seed;     /* of the requests: they are the same on all devices */
+    const char *eagle; /* the folder of a head that guesses ahead, or NULL */
 };
 
 /* Learns the requests of a variety, alone, on a device. request_set_drop frees the set. */

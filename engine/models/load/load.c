@@ -302,7 +302,6 @@ static enum status load_all(const struct loader *l) {
     if (!status) status = load_layer_scales(l);
     if (!status) status = load_ones(l);
     if (!status) status = load_slopes(l);
-    if (!status && model->config.eagle.is_used) status = load_eagle(l);
     for (int i = 0; i < L && !status; i++) {
         status = load_tensors(l, &model->layers[i], i);
         if (!status && settings->gives_up && atomic_load(settings->gives_up))
@@ -310,6 +309,7 @@ static enum status load_all(const struct loader *l) {
         if (model->shard.rank == 0 && settings->progress)
             settings->progress(settings->progress_arg, "weights", (i + 1.0) / L);
     }
+    if (!status && model->config.eagle.is_used) status = load_eagle(l);
     return status;
 }
 

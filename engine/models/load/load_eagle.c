@@ -40,29 +40,40 @@ static enum status load_matrix(const struct loader *l, const struct eagle_matrix
     return status;
 }
 
-/* The model's ids of the head's tokens. */
-static enum status load_ids(const struct loader *l) {
-    struct model *model = l->model;
-    const int V = model->config.eagle.V;
-    const size_t bytes = (size_t)V * sizeof *model->eagle.to;
+/* Reads the model's ids of the head's tokens. The file is mapped, so it may have changed since
+ * eagle_add checked them. */
+static enum status read_ids(const struct loader *l, int32_t *ids) {
+    const struct model_config *m = &l->model->config;
     const struct weight *d2t = weights_lookup(l->weights, "d2t");
-    void *buffer;
-    if (!model->config.eagle.maps_ids) return STATUS_OK;
-    assert(d2t && d2t->n_elements == V && d2t->type == (enum dtype)WEIGHT_RAW_I64);
-    enum status status = buffer_take(model->backend, &buffer, bytes, "the weights",
-                                     "give a smaller model, or free memory of the GPU", l->err);
-    if (status) return status;
-    int32_t *ids = mem_alloc(bytes);
-    for (int i = 0; i < V; i++) {
+    assert(d2t && d2t->n_elements == m->eagle.V && d2t->type == (enum dtype)WEIGHT_RAW_I64);
+    for (int i = 0; i < m->eagle.V; i++) {
         int64_t offset;
         memcpy(&offset, (const char *)d2t->data + (size_t)i * sizeof offset, sizeof offset);
+        if (offset < -i || offset >= m->V - i)
+            return err_set(l->err, STATUS_BAD_FILE, "d2t",
+                           "tensor d2t of the EAGLE-3 head was written to while it was loaded; "
+                           "start again when the file is complete");
         ids[i] = (int32_t)(i + offset);
-        assert(ids[i] >= 0 && ids[i] < model->config.V);
     }
-    model->backend->memory->upload(model->backend, buffer, ids, bytes);
-    model->eagle.to = buffer;
-    mem_free(ids);
     return STATUS_OK;
+}
+
+static enum status load_ids(const struct loader *l) {
+    struct model *model = l->model;
+    const size_t bytes = (size_t)model->config.eagle.V * sizeof *model->eagle.to;
+    void *buffer;
+    if (!model->config.eagle.maps_ids) return STATUS_OK;
+    int32_t *ids = mem_alloc(bytes);
+    enum status status = read_ids(l, ids);
+    if (!status)
+        status = buffer_take(model->backend, &buffer, bytes, "the weights",
+                             "give a smaller model, or free memory of the GPU", l->err);
+    if (!status) {
+        model->backend->memory->upload(model->backend, buffer, ids, bytes);
+        model->eagle.to = buffer;
+    }
+    mem_free(ids);
+    return status;
 }
 
 enum status load_eagle(const struct loader *of_model) {

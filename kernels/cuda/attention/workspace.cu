@@ -52,15 +52,21 @@ static int largest_value(const struct kv_config *c) {
     return largest;
 }
 
+/* The query heads of a window's layers. */
+static int query_heads(const struct step_limits *limits, int window) {
+    const int own = limits->windows[window].H;
+    return own ? own : limits->H;
+}
+
 /* Parts for one row per sequence: a sequence of n positions has n / SPAN + 1 spans. */
 static int64_t parts_wanted(const struct attention_workspace *work, const struct kv_config *c,
-                            int G) {
+                            int H, int G) {
     const struct step_limits *limits = &work->limits;
     if (all_run_alone(work, c)) return 0;
     const int64_t whole = (int64_t)limits->max_context / SPAN + 1;
     const int64_t cached = (int64_t)c->n_blocks * c->block_size / SPAN + limits->max_seqs;
     const int64_t spans = min_int64(whole * limits->max_seqs, cached);
-    const int heads = attention_heads(limits->H, G, work->most_heads);
+    const int heads = attention_heads(H, G, work->most_heads);
     return max_int64(spans * heads, whole * work->most_heads);
 }
 
@@ -90,9 +96,12 @@ static enum status check_heads(enum dtype act, const struct step_limits *limits,
     const struct kv_heads heads = kv_heads_of(c, layer);
     const int G = heads.G, D = heads.D;
     const struct kv_view kv = {kv_type_of(c->dtype), G, D, c->block_size};
-    if (limits->H % G != 0)
-        return err_set(err, STATUS_USAGE, NULL, "%d query heads cannot share %d key-value heads",
-                       limits->H, G);
+    for (int i = 0; i < max_int(limits->n_windows, 1); i++) {
+        const int own = limits->windows[i].G, H = query_heads(limits, i);
+        if ((own == 0 || own == G) && H % G != 0)
+            return err_set(err, STATUS_USAGE, NULL,
+                           "%d query heads cannot share %d key-value heads", H, G);
+    }
     if (blocks_of(c, layer) * G * c->block_size > INT32_MAX) /* the limit of the kernels' indices */
         return err_set(err, STATUS_USAGE, "kv-cache-memory",
                        "a KV cache on the GPU holds at most 2^31 keys a layer");
@@ -126,14 +135,14 @@ struct attention_sizes {
 static attention_sizes plan_window(struct attention_workspace *work, int window,
                                    const struct kv_config *config) {
     const struct step_limits *limits = &work->limits;
-    const int G = work->G[window];
-    const int64_t parts = min_int64(parts_wanted(work, config, G), INT32_MAX);
+    const int G = work->G[window], H = query_heads(limits, window);
+    const int64_t parts = min_int64(parts_wanted(work, config, H, G), INT32_MAX);
     const int items = attention_max_items(limits->max_rows, limits->max_seqs, limits->max_context,
-                                          limits->H, G, parts, work->most_heads);
+                                          H, G, parts, work->most_heads);
     work->max_parts[window] = parts;
     work->max_items = max_int(work->max_items, items);
     struct attention_plan largest = {};
-    largest.head_parts = attention_head_parts(limits->H, G, work->most_heads);
+    largest.head_parts = attention_head_parts(H, G, work->most_heads);
     largest.n_parts = parts;
     largest.n_counters = attention_max_counters(limits->max_rows, limits->max_seqs);
     return {attention_parts_bytes(&largest, G, largest_value(config)),
@@ -216,8 +225,8 @@ int attention_workspace_plan(struct attention_workspace *work, int window,
     struct attention_plan *plan = &work->plan[window];
     const struct attention_sight sight = attention_workspace_sight(work, window);
     const bool decodes = step->R == step->M && !sight.both_ways;
-    attention_make_plan(plan, items, step, work->limits.H, work->G[window], &sight,
-                        work->max_parts[window],
+    attention_make_plan(plan, items, step, query_heads(&work->limits, window), work->G[window],
+                        &sight, work->max_parts[window],
                         work->chunks && step->M >= CHUNK_STEP_ROWS && !decodes, work->most_heads);
     plan->is_fixed = rows > 0;
     assert(!rows || plan->n_chunks == 0); /* all rows of a graph want logits */
@@ -233,10 +242,11 @@ int attention_workspace_plan(struct attention_workspace *work, int window,
 }
 
 /* The plan for layers with this window and heads; backend_config lists all of them. */
-static int plan_of(const struct attention_workspace *work, int window, int G) {
+static int plan_of(const struct attention_workspace *work, int window, int H, int G) {
     int plan = 0;
     while (plan < work->limits.n_windows &&
-           (work->limits.windows[plan].length != window || work->G[plan] != G))
+           (work->limits.windows[plan].length != window || work->G[plan] != G ||
+            query_heads(&work->limits, plan) != H))
         plan++;
     assert(plan < work->limits.n_windows);
     return plan;
@@ -252,12 +262,11 @@ void attention_workspace_run(struct attention_workspace *work, void *y, const vo
                              const struct device_step *step, const struct attention *how,
                              cudaStream_t stream) {
     const struct kv_view kv = kv_view_of(cache, layer);
-    assert(how->H == work->limits.H && how->cap >= 0);
-    assert(how->both_ways == work->limits.both_ways);
+    assert(how->cap >= 0 && how->both_ways == work->limits.both_ways);
     const enum block_kind kind = cache->layer[layer].kind;
     /* the plan has them */
     assert(work->kinds == 1 || (kind == KV_WINDOW_BLOCKS) == (how->window > 0));
-    const int plan = plan_of(work, how->window, kv.G);
+    const int plan = plan_of(work, how->window, how->H, kv.G);
     struct attention_args args = {};
     args.y = y;
     args.q = q;
@@ -266,7 +275,7 @@ void attention_workspace_run(struct attention_workspace *work, void *y, const vo
     args.seen = work->seen[plan];
     args.table = step->table;
     args.table_stride = 1; /* rows and items contain the offset of their line */
-    args.H = work->limits.H;
+    args.H = how->H;
     args.scale = how->scale;
     args.cap = how->cap;
     args.sinks = how->sinks;

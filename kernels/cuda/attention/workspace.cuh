@@ -12,7 +12,7 @@
 /* The limits of all steps, and the windows of the layers; each window has a plan. */
 struct step_limits {
     int max_rows, max_seqs, max_context;
-    int H;
+    int H;                                 /* of windows without their own */
     const struct attention_chunks *chunks; /* used if it serves all layers; NULL: not used */
     int n_windows;                         /* 0: a single window of length 0 */
     struct attention_window windows[MAX_WINDOWS];

@@ -159,6 +159,25 @@ __global__ void __launch_bounds__(ELEMENT_THREADS) gather_kernel(const gather_ar
     gather_row<T, N>(a, (int)blockIdx.x);
 }
 
+template <int N>
+__global__ void __launch_bounds__(ELEMENT_THREADS) exclude_kernel(float *y, size_t n) {
+    grid_begin();
+    const size_t at = ((size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x) * N;
+    Vec<float, N> none = {};
+    if (at >= n) return;
+#pragma unroll
+    for (int i = 0; i < N; i++) none.v[i] = -INFINITY;
+    store_vec<N>(y + at, none);
+}
+
+/* A thread moves one logit, to its id's place. */
+__global__ void __launch_bounds__(ELEMENT_THREADS)
+    spread_kernel(float *y, const float *x, const int32_t *to, size_t K, size_t V, size_t n) {
+    grid_begin();
+    const size_t at = (size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x;
+    if (at < n) y[at / K * V + (size_t)to[at % K]] = x[at];
+}
+
 /* ---- launching ------------------------------------------------------------------------------ */
 
 /* Calls fn with the number of elements per thread: a 16-byte vector if it divides `length`, else
@@ -338,4 +357,16 @@ void rows_gather(enum dtype act, void *y, const void *x, const int32_t *row, int
                 launch(gather_kernel<T, N>, grid, block, 0, stream, args);
         });
     });
+}
+
+void rows_spread(float *y, const float *x, const struct spread *spread, int R, int K,
+                 cudaStream_t stream) {
+    const size_t V = (size_t)spread->V, all = (size_t)R * V, n = (size_t)R * K;
+    assert(R > 0 && K > 0 && spread->V >= K && spread->to);
+    for_width<float>(all, [&](auto width) {
+        constexpr int N = decltype(width)::value;
+        launch(exclude_kernel<N>, element_grid(all, N), dim3(ELEMENT_THREADS), 0, stream, y, all);
+    });
+    launch(spread_kernel, element_grid(n, 1), dim3(ELEMENT_THREADS), 0, stream, y, x, spread->to,
+           (size_t)K, V, n);
 }

@@ -46,4 +46,8 @@ void rows_cap(enum dtype act, void *x, float scale, float cap, size_t n, cudaStr
 void rows_gather(enum dtype act, void *y, const void *x, const int32_t *row, int R, int K,
                  cudaStream_t stream);
 
+/* y[R][V] = x[R][K] at the places of its ids, and -infinity elsewhere. */
+void rows_spread(float *y, const float *x, const struct spread *spread, int R, int K,
+                 cudaStream_t stream);
+
 #endif
