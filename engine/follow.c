@@ -22,6 +22,7 @@ static enum status follow_open(struct opening *o, struct ranks_plan *plan, bool 
     machine_memory_read(&o->machine);
     *plan = (struct ranks_plan){.model = &o->engine->model.config,
                                 .weights = model_file_weights(&o->file),
+                                .eagle = model_file_eagle(&o->file),
                                 .config = config};
     open_adapter_memory(o);
     *is_valid = !settings_check(o, NULL);
@@ -39,7 +40,7 @@ enum status engine_follow(const struct engine_config *config, int *code, struct 
     if (o.config.max_logit_rows == 0) o.config.max_logit_rows = o.config.max_num_seqs;
     if (o.config.ranks == 0) o.config.ranks = 1;
     enum status status = follow_open(&o, &plan, &is_valid, &why);
-    const struct ranks_self self = {plan.model,          plan.weights, plan.config,
+    const struct ranks_self self = {plan.model,          plan.weights, plan.eagle,      plan.config,
                                     o.machine.available, o.gpu,        o.machine.device};
     assert(status == why.status);
     status = ranks_follow(config->peers, &self, is_valid ? &plan : NULL, &why, code, err);

@@ -45,11 +45,9 @@ enum status open_device(struct opening *o, struct err *err) {
  * together. */
 static enum status meet_ranks(struct opening *o, struct err *err) {
     struct peers *peers = o->config.peers;
-    const struct ranks_self self = {&o->engine->model.config,
-                                    model_file_weights(&o->file),
-                                    &o->config,
-                                    o->machine.available,
-                                    o->gpu,
+    const struct ranks_self self = {&o->engine->model.config,   model_file_weights(&o->file),
+                                    model_file_eagle(&o->file), &o->config,
+                                    o->machine.available,       o->gpu,
                                     o->machine.device};
     if (!peers) return STATUS_OK;
     if (peers_count(peers) != o->config.ranks)
@@ -89,7 +87,7 @@ static enum status load_weights(struct opening *o, struct err *err) {
     struct model *model = &engine->model;
     uint64_t began = now_ns();
     int64_t weights, scratch; /* of the other ranks */
-    model->eagle.weights = o->file.eagle ? &o->file.eagle->weights : NULL;
+    model->eagle.weights = model_file_eagle(&o->file);
     enum status status = model_load(model, model_file_weights(&o->file), &o->config, err);
     enum status others = ranks_end(engine->ranks, status ? NULL : err);
     engine->weights_ms = (double)(now_ns() - began) * 1e-6;

@@ -83,8 +83,7 @@ static enum status check_eagle(const struct engine_config *config, struct err *e
     const struct {
         bool given;
         const char *option, *fix;
-    } others[] = {{config->ranks > 1, "{tensor-parallel-size}", "give 1"},
-                  {config->weight_cache != NULL, "{weight-cache}", "leave it out"},
+    } others[] = {{config->weight_cache != NULL, "{weight-cache}", "leave it out"},
                   {config->max_adapters > 0, "{lora} and {enable-runtime-lora}", "leave them out"}};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (others[i].given)
@@ -242,8 +241,8 @@ static enum status open_ranks(struct opening *o, struct backend_config *wanted, 
     enum status status = ranks_open(&engine->ranks, n, on_cuda, o->gpu, o->config.peers, err);
     if (status) return status;
     if (wanted->threads == 0) wanted->threads = backend_cpu_threads();
-    const struct ranks_plan plan = {&engine->model.config, model_file_weights(&o->file), &o->config,
-                                    *wanted};
+    const struct ranks_plan plan = {&engine->model.config, model_file_weights(&o->file),
+                                    model_file_eagle(&o->file), &o->config, *wanted};
     ranks_begin_load(engine->ranks, &plan);
     if (!o->config.peers) wanted->threads = ranks_threads(wanted->threads, 0, n);
     wanted->group = ranks_group(engine->ranks);

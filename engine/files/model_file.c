@@ -117,6 +117,10 @@ const struct weights *model_file_weights(const struct model_file *file) {
     return file->gguf ? &file->gguf->weights : &file->hf->weights;
 }
 
+const struct weights *model_file_eagle(const struct model_file *file) {
+    return file->eagle ? &file->eagle->weights : NULL;
+}
+
 enum status model_file_architecture(char name[MAX_ARCHITECTURE], const struct model_file *file,
                                     struct err *err) {
     const char *text = NULL;

@@ -70,6 +70,9 @@ uint64_t model_file_stamp(const char *path);
  * data. */
 const struct weights *model_file_weights(const struct model_file *file);
 
+/* Returns the tensors of its EAGLE-3 head, or NULL. */
+const struct weights *model_file_eagle(const struct model_file *file);
+
 /* Reads the file's name for the model's architecture; it becomes "" if it is too long or not
  * printable. */
 enum { MAX_ARCHITECTURE = 64 };

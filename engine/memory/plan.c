@@ -415,12 +415,13 @@ static int64_t scratch_bytes(const struct model_config *info, const struct engin
     int64_t ranks = config->ranks > 1 ? config->ranks : 1, K = info->K;
     int64_t q = most.q, kv = most.kv + (ranks - 1) * whole_keys(info);
     int64_t inputs = ranks * (int64_t)info->L * info->P, ahead = info->n_ahead * K;
+    int64_t joined = info->eagle.is_used ? 3 * (ranks - 1) * K : 0; /* and a wider part */
     int64_t latent = info->latent.is_used ? config_latent_width(info) : 0;
     int64_t gates =
         info->state.kind == STATE_DELTA ? (int64_t)info->H * info->D : 0; /* of attention */
     if (info->mixes_both) gates = config_recurrent_width(info); /* the outputs of states */
     int64_t row = gates + 3 * ranks * K + 2 * q + 2 * kv + 2 * (int64_t)most.F + latent +
-                  expert_numbers(info, ranks, !on_cuda(config)) + (ranks + 3) * ahead;
+                  expert_numbers(info, ranks, !on_cuda(config)) + (ranks + 3) * ahead + joined;
     int64_t read = (info->is_encoder ? K : info->V) + ahead + info->eagle.V;
     /* a row's products with the matrices A of a few projections, its place in a part, and the
      * inputs of one product */

@@ -13,6 +13,7 @@ void model_buffers(struct model_activations *a, const struct model *model,
     bool projects = first && config_has(m, ROLE_PROJECT_IN);
     const struct config_widths most = config_widest(m);
     int inputs = m->L * m->P, joins = first ? m->n_ahead * m->K : 0;
+    int joined = m->eagle.is_used ? 2 * m->K : 2 * joins; /* all ranks multiply those of a head */
     const struct model_buffer all[N_MODEL_BUFFERS] = {
         {"x", &a->x, m->K, false},
         {"q", &a->q, most.q, false},
@@ -29,14 +30,14 @@ void model_buffers(struct model_activations *a, const struct model *model,
         {"logit_inputs", &a->logit_inputs, inputs, true},
         {"embedded", &a->embedded, projects ? m->K_embedding : 0, false},
         {"ahead_hidden", &a->ahead_hidden, joins, false},
-        {"ahead_joined", &a->ahead_joined, 2 * joins, false},
+        {"ahead_joined", &a->ahead_joined, joined, false},
         {"ahead_x", &a->ahead_x, m->n_ahead * m->K, false},
         {"ahead_kept", &a->ahead_kept, joins, true},
-        {"guess_logits", &a->guess_logits, m->eagle.maps_ids ? m->eagle.V : 0, true},
+        {"guess_logits", &a->guess_logits, first && m->eagle.maps_ids ? m->eagle.V : 0, true},
         {"logit_x", &a->logit_x, m->K, true},
         {"logits", &a->logits, first && !m->is_encoder ? m->V : 0, true},
         {"hidden", &a->hidden, first ? m->K_embedding : 0, true},
-        {"part", &a->part, first ? 0 : m->K, false},
+        {"part", &a->part, first ? 0 : max_int(m->K, m->eagle.is_used ? joined : 0), false},
     };
     memcpy(buffers, all, sizeof all);
 }

@@ -36,8 +36,9 @@
  * A further guess has the stream in place of h.
  *
  * Ranks share the layer as they share the others. Rank 0 alone has the embedding, the hidden
- * vectors and the projection. It writes the input of the layer, and all_reduce gives it to every
- * rank. So the others need neither the next tokens nor the rows of hidden vectors. */
+ * vectors and the projection, or the parts of fc. It writes the input of the layer, and all_reduce
+ * gives it to every rank. So the others need neither the next tokens nor the rows of hidden
+ * vectors. */
 #include <assert.h>
 
 #include "engine/models/forward.h"
@@ -69,11 +70,14 @@ static void join(const struct place *at, float *hidden) {
         .products = {linear_of(layer, ROLE_AHEAD_PROJECTION, N_ROLES)});
 }
 
-/* Gives rank 0's input of the layer to all ranks. */
+/* Gives rank 0's input of the layer to all ranks: of an EAGLE-3 head that of attention. The stream
+ * of such a head reaches them with attention's output. */
 static void share(const struct place *at) {
     const struct model_activations *a = at->a;
+    const bool is_head = at->m->eagle.is_used;
     if (at->model->shard.ranks > 1)
-        ADD(at, OP_ALL_REDUCE, .y = {a->ahead_x, a->part}, .K = at->m->K);
+        ADD(at, OP_ALL_REDUCE, .times = is_head ? 2 : 0,
+            .y = {is_head ? a->ahead_joined : a->ahead_x, a->part}, .K = at->m->K);
 }
 
 /* The place of the layer for all rows. */
@@ -121,7 +125,7 @@ void ahead_tap(const struct place *at) {
     const int first = min_int(eagle->tap[0], min_int(eagle->tap[1], eagle->tap[2]));
     bool is_first = at->layer == first;
     struct place all = *at;
-    if (!eagle->is_used) return;
+    if (!eagle->is_used || at->model->shard.rank > 0) return;
     all.layer = at->m->L - 1;
     for (int i = 0; i < N_TAPS; i++) {
         if (eagle->tap[i] != at->layer) continue;
@@ -194,13 +198,11 @@ void ahead_write_program(const struct place *of_model) {
     model->ahead = (struct program){.max_rows = a->max_rows, .max_read_rows = a->max_logit_rows};
     if (model->shard.rank == 0) join(&pass, a->ahead_kept);
     share(&pass);
-    if (model->part.eagle.is_used) begin_stream(&all);
+    if (model->part.eagle.is_used && model->shard.rank == 0) begin_stream(&all);
     layer_mix(&all, COUNT_ALL_IF_READ);
     layer_gather(&read, &all);
     layer_end(&read);
-    if (model->part.eagle.is_used)
-        read_head(&ends, &read);
-    else if (model->shard.rank == 0)
-        read_guesses(&ends, &read);
+    if (model->shard.rank == 0)
+        (model->part.eagle.is_used ? read_head : read_guesses)(&ends, &read);
     assert(model->ahead.n > 0);
 }

@@ -159,14 +159,16 @@ struct model_activations {
     float *embedded;
     /* Of a layer that guesses ahead, NULL without one: the hidden vectors that its rows read, their
      * join with embeddings, its stream, and the hidden vectors that the rows of the last
-     * pass left: [M][K], [M][2K], [M][K], [R][K]. Ranks above 0 have only its stream */
+     * pass left: [M][K], [M][2K], [M][K], [R][K]. Ranks above 0 have only its stream, and the join
+     * of an EAGLE-3 head */
     float *ahead_hidden, *ahead_joined, *ahead_x, *ahead_kept;
     float *guess_logits; /* [R][eagle.V] the logits of a head's own ids */
     float *logit_x;      /* [R][K] x of the rows that need logits */
     float *logits;       /* [rows with logits][V] only on rank 0 */
     /* float32 [rows that want it][K_embedding] their hidden vectors, only on rank 0 */
     float *hidden;
-    /* [M][K] the partial sum of a rank above 0; zero except between an op and its all_reduce */
+    /* [M][K] the partial sum of a rank above 0; zero except between an op and its all_reduce.
+     * [M][2K] with an EAGLE-3 head, whose joins are shared */
     float *part;
 };
 

@@ -5,6 +5,12 @@
 
 /* ---- a model without weights ---------------------------------------------------------------- */
 
+/* Does the model's rank have tensors of the role? */
+static bool is_on(const struct model *model, enum role role) {
+    const enum split split = role_info(role)->split;
+    return split != SPLIT_HOST && (split != SPLIT_FIRST || model->shard.rank == 0);
+}
+
 /* Marks the tensors of a role, or of the parts into which it is loaded. */
 static void mark_role(struct tensors *t, enum role role, float *marks) {
     const struct role_info *info = role_info(role);
@@ -23,9 +29,7 @@ static void mark_tensors(struct model *model, float *marks) {
     for (int i = 0; i <= L; i++)
         for (enum role role = 0; role < N_ROLES; role++) {
             const int layer = i < L ? i : -1;
-            if (role_info(role)->split == SPLIT_HOST) continue;
-            if (role_info(role)->split == SPLIT_FIRST && model->shard.rank > 0) continue;
-            if (!config_has_in(&model->part, role, layer)) continue;
+            if (!is_on(model, role) || !config_has_in(&model->part, role, layer)) continue;
             mark_role(i < L ? &model->layers[i] : &model->ends, role, marks + i * (int)N_ROLES);
         }
 }
@@ -34,9 +38,11 @@ static void mark_tensors(struct model *model, float *marks) {
 static void mark_eagle(struct model *model, float *marks) {
     struct eagle_matrix matrices[N_EAGLE_MATRICES];
     const int L = model->config.L, n = eagle_matrices(model, matrices);
-    for (int i = 0; i < n; i++) *matrices[i].at = (struct matrix *)(void *)(marks + i);
+    for (int i = 0; i < n; i++)
+        if (is_on(model, matrices[i].role)) *matrices[i].at = (struct matrix *)(void *)(marks + i);
     for (int i = 0; i < N_EAGLE_GAINS; i++)
-        model->layers[L - 1].vec[eagle_gains[i].role] = marks + N_EAGLE_MATRICES + i;
+        if (is_on(model, eagle_gains[i].role))
+            model->layers[L - 1].vec[eagle_gains[i].role] = marks + N_EAGLE_MATRICES + i;
     model->eagle.inv_freq = marks;
 }
 
@@ -80,14 +86,18 @@ static void begin_item(struct line *line) {
     line->has_item = true;
 }
 
-/* Finds a matrix of an EAGLE-3 head. */
+/* Finds a matrix of an EAGLE-3 head, with the sizes of the rank's part. */
 static bool find_eagle(const struct line *line, const struct matrix *w, struct eagle_matrix *out) {
     struct model model = *line->model; /* the list has places in the model, which may be const */
     struct eagle_matrix all[N_EAGLE_MATRICES];
     const int n = model.config.eagle.is_used ? eagle_matrices(&model, all) : 0;
     for (int i = 0; i < n; i++) {
+        const enum split split = role_info(all[i].role)->split;
+        if (*all[i].at != w) continue;
         *out = all[i];
-        if (*all[i].at == w) return true;
+        if (split == SPLIT_OUTPUTS) out->N /= model.shard.ranks;
+        if (split == SPLIT_INPUTS) out->K /= model.shard.ranks;
+        return true;
     }
     return false;
 }

@@ -15,8 +15,9 @@ struct width {
 /* Everything that must divide by the number of ranks. */
 enum { N_WIDTHS = 6 };
 struct widths {
-    int H, G; /* heads of attention; 0: ranks do not share them */
-    int Hk;   /* key heads or groups of recurrent layers */
+    int H, G;    /* heads of attention; 0: ranks do not share them */
+    int H_eagle; /* query heads of an EAGLE-3 head */
+    int Hk;      /* key heads or groups of recurrent layers */
     struct width of[N_WIDTHS];
 };
 
@@ -52,7 +53,7 @@ static int common(int a, int b) {
 /* Returns the widths of attention and MLPs over all layers; if layers differ, their common
  * divisor. Latent attention has one key head, which every rank has. */
 static struct widths common_widths(const struct model_config *config) {
-    struct widths w = {.H = config->lacks_attention ? 0 : config->H};
+    struct widths w = {.H = config->lacks_attention ? 0 : config->H, .H_eagle = config->eagle.H};
     for (int i = 0; i < config->L; i++) {
         w.of[1].n = common(w.of[1].n, config_width(config, i));
         if (!config_attends(config, i)) continue;
@@ -97,7 +98,8 @@ static struct widths widths_of(const struct model_config *config, const struct w
 
 static bool can_share(const struct widths *w, int ranks) {
     assert(ranks > 0);
-    bool divides = w->H % ranks == 0 && w->G % ranks == 0 && w->Hk % ranks == 0;
+    bool divides =
+        w->H % ranks == 0 && w->H_eagle % ranks == 0 && w->G % ranks == 0 && w->Hk % ranks == 0;
     for (int i = 0; i < N_WIDTHS; i++)
         divides = divides && w->of[i].n % ranks == 0 && w->of[i].n / ranks % w->of[i].block == 0;
     return divides;
@@ -112,6 +114,7 @@ static enum status refuse(const struct widths *w, int ranks, struct err *err) {
     }
     struct buf widths = {0};
     if (w->H) buf_printf(&widths, "%d query heads, ", w->H);
+    if (w->H_eagle) buf_printf(&widths, "%d query heads of the EAGLE-3 head, ", w->H_eagle);
     if (w->G) buf_printf(&widths, "%d key-value heads, ", w->G);
     if (w->Hk) buf_printf(&widths, "%d key heads or groups of recurrent layers, ", w->Hk);
     for (const struct width *each = w->of; each < w->of + N_WIDTHS; each++)
@@ -160,6 +163,7 @@ struct model_config shard_config(const struct model_config *config, int ranks) {
     assert(config->lacks_attention || has_latents || part.G % ranks == 0);
     assert(part.experts.F % ranks == 0 && (!config_has_mlps(config) || part.F % ranks == 0));
     if (!config->lacks_attention) part.H /= ranks;
+    part.eagle.H /= ranks;
     if (!config->lacks_attention && !has_latents) part.G /= ranks;
     part.F /= ranks;
     part.experts.F /= ranks;

@@ -88,7 +88,15 @@ static void add_settings(struct hello *hello, const struct engine_config *c) {
     add_fact(hello, "wgmma", "%s", c->wgmma ? "on" : "off");
     add_fact(hello, "deterministic", "%s", c->allow_batch_variant_gemm ? "off" : "on");
     add_fact(hello, "speculative-config", "%d drafts%s", c->max_logit_rows - c->max_num_seqs,
-             c->guesses_ahead ? " of mtp" : "");
+             c->eagle           ? " of eagle3"
+             : c->guesses_ahead ? " of mtp"
+                                : "");
+}
+
+/* An EAGLE-3 head has a folder of its own. */
+static void add_eagle(struct hello *hello, const struct ranks_self *self) {
+    if (self->eagle)
+        add_fact(hello, "speculative-config", "the head %016" PRIx64, weights_digest(self->eagle));
 }
 
 void hello_make(struct hello *out, const struct ranks_self *self, int ranks_of_machine,
@@ -104,6 +112,7 @@ void hello_make(struct hello *out, const struct ranks_self *self, int ranks_of_m
     if (out->err.status) return;
     add_model(out, self);
     add_settings(out, self->config);
+    add_eagle(out, self);
 }
 
 /* ---- comparing ------------------------------------------------------------------------------ */

@@ -16,6 +16,7 @@ enum status rank_load(struct rank *rank, const struct ranks_plan *plan, struct r
         (on_cuda ? backend_cuda_open : backend_cpu_open)(&model->backend, &wanted, err);
     if (status) return status;
     model->config = *plan->model;
+    model->eagle.weights = plan->eagle;
     status = model_load(model, plan->weights, plan->config, err);
     if (status || plan->config->max_adapters == 0) return status;
     /* rank 0 counts the bytes that are used */

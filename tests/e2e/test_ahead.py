@@ -158,6 +158,10 @@ def test_guesses_of_a_head_change_no_byte_and_some_are_right(name):
     check_head(FLAGS, name, BODIES)
 
 
+def test_guesses_of_a_head_on_two_ranks_change_no_byte_and_some_are_right():
+    check_head((*FLAGS, "--tensor-parallel-size", "2"), "eagle_llama", BODIES)
+
+
 def test_guesses_of_a_head_on_a_gpu_change_no_byte_and_some_are_right():
     check_head(GPU, "eagle_llama", [{"prompt": [7], "temperature": 0}, BODIES[2], BODIES[3]], binary=EMULATED)
 
@@ -199,7 +203,8 @@ def test_a_head_of_another_model_is_refused():
     head = FOLDERS / "eagle_llama_head"
     said = refused(ROOT / "tests/vectors/families/qwen2.gguf", head)
     assert f"{head}/config.json: key hidden_size: the head is for a model with 32, and this model has 64; name the head that was trained" in said
-    assert "--tensor-parallel-size; give 1" in refused(FOLDERS / "eagle_llama", head, "--tensor-parallel-size", "2")
+    said = refused(FOLDERS / "eagle_qwen3", FOLDERS / "eagle_qwen3_head", "--tensor-parallel-size", "2")
+    assert "--tensor-parallel-size 2 does not divide this model: 4 query heads, 6 query heads of the EAGLE-3 head" in said
 
 
 def test_a_head_without_its_method_is_refused():

@@ -236,12 +236,13 @@ def test_states_give_the_bytes_of_two_threads(ranks, name):
     assert tokens[0] == tokens[1]
 
 
-def test_guesses_of_a_layer_give_the_bytes_of_two_threads(ranks):
-    """The model's own layer (mtp), which both ranks share."""
-    guess = '{"method": "mtp", "num_speculative_tokens": 3}'
+@pytest.mark.parametrize("name, guess", [("qwen3_5", {"method": "mtp"}),
+                                         ("eagle_llama", {"method": "eagle3", "model": str(ROOT / "tests/vectors/ahead/eagle_llama_head")})])
+def test_guesses_of_a_layer_give_the_bytes_of_two_threads(ranks, name, guess):
+    """The model's own layer (mtp), or that of an EAGLE-3 head, which both ranks share."""
     flags = ["--max-num-seqs", "8", "--max-model-len", "96", "--dtype", "float32"]
-    drafts = ["--speculative-config", guess, "--always-speculate"]
-    model = ROOT / "tests/vectors/ahead/qwen3_5"
+    drafts = ["--speculative-config", json.dumps({**guess, "num_speculative_tokens": 3}), "--always-speculate"]
+    model = ROOT / "tests/vectors/ahead" / name
     far = ranks(2, *flags, *drafts, model=model)
     got = stateful_answers(far)
     far.end()

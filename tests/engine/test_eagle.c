@@ -313,9 +313,7 @@ END_TEST
 START_TEST(settings_without_heads_are_refused) {
     struct engine_config config = config_of(LLAMA, LLAMA "_head");
     struct engine_config wrong = config;
-    wrong.ranks = 2;
-    check_refused(&wrong, STATUS_USAGE, "does not work with {tensor-parallel-size}; give 1");
-    wrong = config, wrong.weight_cache = "/tmp";
+    wrong.weight_cache = "/tmp";
     check_refused(&wrong, STATUS_USAGE, "does not work with {weight-cache}; leave it out");
     wrong = config, wrong.in_flight = 2;
     check_refused(&wrong, STATUS_USAGE,
@@ -333,6 +331,75 @@ START_TEST(settings_without_heads_are_refused) {
     ck_assert_int_eq(settings_check(&o, &err), STATUS_USAGE);
     ck_assert_msg(strstr(err.message, "the layer that guesses ahead of the model"), "%s",
                   err.message);
+}
+END_TEST
+
+static int width_of(const struct model *model, const char *name) {
+    struct model_activations a = {.max_rows = 1};
+    struct model_buffer buffers[N_MODEL_BUFFERS];
+    model_buffers(&a, model, buffers);
+    for (int i = 0; i < N_MODEL_BUFFERS; i++)
+        if (strcmp(buffers[i].name, name) == 0) return buffers[i].width;
+    ck_abort_msg("no buffer is called %s", name);
+}
+
+/* Rank 1 receives joined vectors of 2 * 32 numbers, and adds its part of as many to them. */
+START_TEST(a_rank_has_room_for_joined_vectors) {
+    struct engine_config config = config_of(LLAMA, LLAMA "_head");
+    struct engine *engine = open_model(&config);
+    struct model *rank = mem_calloc(1, sizeof *rank);
+    rank->part = shard_config(engine_model(engine), 2);
+    rank->shard = (struct shard){1, 2};
+    ck_assert_int_eq(width_of(rank, "ahead_joined"), 64);
+    ck_assert_int_eq(width_of(rank, "part"), 64);
+    ck_assert_int_eq(width_of(rank, "ahead_hidden") + width_of(rank, "guess_logits"), 0);
+    rank->shard.rank = 0;
+    ck_assert_int_eq(width_of(rank, "guess_logits"), 150);
+    ck_assert_int_eq(width_of(rank, "part"), 0);
+    mem_free(rank);
+    engine_close(engine);
+}
+END_TEST
+
+/* Ranks divide the head's own heads, too. */
+START_TEST(ranks_share_the_head) {
+    struct engine_config config = config_of(LLAMA, LLAMA "_head");
+    config.ranks = 2;
+    struct engine *two = open_model(&config);
+    const struct model *model = &two->model;
+    ck_assert(model->part.eagle.H == 2 && model->config.eagle.H == 4);
+    ck_assert(model->part.layer[6].heads.G == 1 && model->part.layer[6].F == 20);
+    ck_assert(model->eagle.to && model->eagle.tap[0] && model->eagle.head);
+    engine_close(two);
+    config = config_of(QWEN3, QWEN3 "_head");
+    config.ranks = 2;
+    check_refused(&config, STATUS_USAGE,
+                  "{tensor-parallel-size} 2 does not divide this model: 4 query heads, 6 query "
+                  "heads of the EAGLE-3 head, 1 key-value heads");
+}
+END_TEST
+
+/* Rank 0 has the products of the stream, and both multiply their parts of the joined vectors. */
+START_TEST(the_program_of_a_rank_is_printed) {
+    struct engine_config config = config_of(LLAMA, LLAMA "_head");
+    char *text = NULL;
+    size_t length;
+    struct err err = {0};
+    FILE *out = open_memstream(&text, &length);
+    const struct inspected shown = {.program = true};
+    config.ranks = 2;
+    ck_assert_msg(engine_inspect(&config, shown, out, &err) == STATUS_OK, "%s", err.message);
+    fclose(out);
+    char *other = strstr(text, "Program of rank 1 of 2");
+    ck_assert_ptr_nonnull(other);
+    ck_assert_ptr_null(strstr(other, "fc.weight"));
+    ck_assert_ptr_null(strstr(other, "recall"));
+    ck_assert_ptr_nonnull(strstr(other, "midlayer.self_attn.q_proj.weight [16 x 64]"));
+    ck_assert_ptr_nonnull(strstr(other, "midlayer.mlp.down_proj.weight [32 x 20]"));
+    *other = 0;
+    ck_assert_ptr_nonnull(strstr(text, "fc.weight [32 x 32]"));
+    ck_assert_ptr_nonnull(strstr(text, "midlayer.self_attn.o_proj.weight [32 x 16]"));
+    free(text);
 }
 END_TEST
 
@@ -372,7 +439,10 @@ int main(void) {
     tcase_add_test(core, other_files_are_refused);
     tcase_add_test(core, models_that_heads_cannot_follow_are_refused);
     tcase_add_test(core, settings_without_heads_are_refused);
+    tcase_add_test(core, a_rank_has_room_for_joined_vectors);
+    tcase_add_test(core, ranks_share_the_head);
     tcase_add_test(core, the_program_is_printed);
+    tcase_add_test(core, the_program_of_a_rank_is_printed);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

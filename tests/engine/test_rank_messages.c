@@ -231,6 +231,7 @@ struct process {
     struct engine_config config;
     struct weights weights;
     struct weight tensor;
+    const struct weights *eagle; /* NULL: it has no head */
     char data[16384];
 };
 
@@ -253,7 +254,8 @@ static struct process *process_new(void) {
 }
 
 static void greet(struct hello *out, const struct process *p, int64_t available, int local) {
-    const struct ranks_self self = {&p->model, &p->weights, &p->config, available, 0, {0}};
+    const struct ranks_self self = {&p->model, &p->weights, p->eagle, &p->config,
+                                    available, 0,           {0}};
     hello_make(out, &self, local, NULL);
 }
 
@@ -321,6 +323,25 @@ START_TEST(another_model_is_named) {
 }
 END_TEST
 
+/* Both have an EAGLE-3 head, or only one. */
+START_TEST(another_head_is_named) {
+    struct weight tensors[2] = {{.name = "fc.weight"}, {.name = "norm.weight"}};
+    const struct weights heads[2] = {{.n = 1, .tensor = &tensors[0]},
+                                     {.n = 1, .tensor = &tensors[1]}};
+    struct err err;
+    for (int i = 0; i < 3; i++) {
+        struct process *first = process_new(), *other = process_new();
+        first->config.guesses_ahead = other->config.guesses_ahead = true;
+        first->eagle = &heads[0], first->config.eagle = "/one";
+        if (i < 2) other->eagle = &heads[i], other->config.eagle = "/two";
+        ck_assert_int_eq(compare(first, other, &err), i ? STATUS_USAGE : STATUS_OK);
+        if (i == 0) continue;
+        ck_assert_str_eq(err.param, "speculative-config");
+        ck_assert_ptr_nonnull(strstr(err.message, i == 1 ? "is the head" : "0 drafts of eagle3"));
+    }
+}
+END_TEST
+
 START_TEST(another_build_is_named_before_all_else) {
     struct hello *a = mem_calloc(1, sizeof *a), *b = mem_calloc(1, sizeof *b);
     struct process *p = process_new();
@@ -358,7 +379,7 @@ END_TEST
 START_TEST(a_greeting_has_the_gpu) {
     struct hello *hello = mem_calloc(1, sizeof *hello);
     struct process *p = process_new();
-    const struct ranks_self self = {&p->model, &p->weights, &p->config, 5, 1, {100, 60}};
+    const struct ranks_self self = {&p->model, &p->weights, NULL, &p->config, 5, 1, {100, 60}};
     hello_make(hello, &self, 1, NULL);
     ck_assert(hello->device.total == 100 && hello->device.free == 60);
     mem_free(hello);
@@ -381,6 +402,7 @@ int main(void) {
     tcase_add_test(all, equal_processes_may_serve);
     tcase_add_test(all, another_option_is_named);
     tcase_add_test(all, another_model_is_named);
+    tcase_add_test(all, another_head_is_named);
     tcase_add_test(all, another_build_is_named_before_all_else);
     tcase_add_test(all, the_failure_of_a_process_is_passed_on);
     suite_add_tcase(suite, all);

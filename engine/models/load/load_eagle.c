@@ -1,4 +1,5 @@
-/* Loads an EAGLE-3 head (eagle.c) from its folder. eagle_add has checked the shapes. */
+/* Loads an EAGLE-3 head (eagle.c) from its folder, or a rank's part of it. eagle_add has checked the
+ * shapes. */
 #include <assert.h>
 #include <string.h>
 
@@ -35,7 +36,7 @@ static enum status load_matrix(const struct loader *l, const struct eagle_matrix
     const struct source source = {.weight = &part, .N = matrix->N, .K = matrix->K};
     status = load_rows(l, &loaded, matrix->role, &source);
     mem_large_free(made, part.bytes);
-    assert(!*matrix->at && (status || loaded.w[matrix->role]));
+    assert(!*matrix->at && (status || loaded.w[matrix->role] || l->model->shard.rank > 0));
     *matrix->at = loaded.w[matrix->role];
     return status;
 }
@@ -62,7 +63,7 @@ static enum status load_ids(const struct loader *l) {
     struct model *model = l->model;
     const size_t bytes = (size_t)model->config.eagle.V * sizeof *model->eagle.to;
     void *buffer;
-    if (!model->config.eagle.maps_ids) return STATUS_OK;
+    if (!model->config.eagle.maps_ids || model->shard.rank > 0) return STATUS_OK;
     int32_t *ids = mem_alloc(bytes);
     enum status status = read_ids(l, ids);
     if (!status)
@@ -88,7 +89,7 @@ enum status load_eagle(const struct loader *of_model) {
     const int n = eagle_matrices(model, matrices);
     struct tensors *layer = &model->layers[model->config.L - 1];
     enum status status = STATUS_OK;
-    assert(l.weights && model->shard.ranks == 1);
+    assert(l.weights);
     for (int i = 0; i < n && !status; i++) status = load_matrix(&l, &matrices[i]);
     for (int i = 0; i < N_EAGLE_GAINS && !status; i++) {
         struct source source = {.N = model->config.K};
