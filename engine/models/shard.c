@@ -13,10 +13,10 @@ struct width {
 };
 
 /* Everything that must divide by the number of ranks. */
-enum { N_WIDTHS = 6 };
+enum { N_WIDTHS = 7 };
 struct widths {
     int H, G;    /* heads of attention; 0: ranks do not share them */
-    int H_eagle; /* query heads of an EAGLE-3 head */
+    int G_eagle; /* key-value heads of an EAGLE-3 head, which divide its query heads */
     int Hk;      /* key heads or groups of recurrent layers */
     struct width of[N_WIDTHS];
 };
@@ -51,10 +51,13 @@ static int common(int a, int b) {
 }
 
 /* Returns the widths of attention and MLPs over all layers; if layers differ, their common
- * divisor. Latent attention has one key head, which every rank has. */
+ * divisor. Latent attention has one key head, which every rank has. An EAGLE-3 head has widths of
+ * its own: its tensors are not in the model's blocks. */
 static struct widths common_widths(const struct model_config *config) {
-    struct widths w = {.H = config->lacks_attention ? 0 : config->H, .H_eagle = config->eagle.H};
-    for (int i = 0; i < config->L; i++) {
+    const int L = config->L - config->eagle.is_used;
+    struct widths w = {.H = config->lacks_attention ? 0 : config->H};
+    if (config->eagle.is_used) w.G_eagle = config->layer[L].heads.G;
+    for (int i = 0; i < L; i++) {
         w.of[1].n = common(w.of[1].n, config_width(config, i));
         if (!config_attends(config, i)) continue;
         w.of[0].n = common(w.of[0].n, config_mixed_width(config, i));
@@ -72,7 +75,7 @@ static int value_width(const struct model_config *config) {
 static struct widths widths_of(const struct model_config *config, const struct weights *weights) {
     const struct expert_config *e = &config->experts;
     const bool has_mlp = config_has_mlps(config), has_states = config->C > 0;
-    const bool is_conv = config->state.kind == STATE_CONV;
+    const bool is_conv = config->state.kind == STATE_CONV, is_eagle = config->eagle.is_used;
     struct widths w = common_widths(config);
     struct {
         const char *what;
@@ -82,6 +85,7 @@ static struct widths widths_of(const struct model_config *config, const struct w
     } all[N_WIDTHS] = {
         {"attention's output", w.of[0].n, ROLE_O, 1},
         {"an MLP", has_mlp ? w.of[1].n : 0, ROLE_DOWN, 1},
+        {"the MLP of the EAGLE-3 head", is_eagle ? config->layer[config->L - 1].F : 0, N_ROLES, 1},
         {"experts", e->F, ROLE_EXPERTS_DOWN, EXPERT_QUANTUM},
         {"a shared expert", e->F_shared, ROLE_SHARED_DOWN, EXPERT_QUANTUM},
         {"channels of a convolution", has_states && is_conv ? config->C : 0, ROLE_CONV_OUT, 1},
@@ -89,7 +93,8 @@ static struct widths widths_of(const struct model_config *config, const struct w
          config->state.by_channel ? ROLE_O : ROLE_STATE_OUT, 1}};
     w.Hk = has_states && !is_conv ? config->state.Hk : 0;
     for (int i = 0; i < N_WIDTHS; i++) {
-        int block = all[i].n ? largest_block(weights, all[i].role, config) : 1;
+        const bool has_blocks = all[i].n > 0 && all[i].role < N_ROLES;
+        int block = has_blocks ? largest_block(weights, all[i].role, config) : 1;
         if (block < all[i].quantum) block = all[i].quantum;
         w.of[i] = (struct width){all[i].what, all[i].n, block};
     }
@@ -99,7 +104,7 @@ static struct widths widths_of(const struct model_config *config, const struct w
 static bool can_share(const struct widths *w, int ranks) {
     assert(ranks > 0);
     bool divides =
-        w->H % ranks == 0 && w->H_eagle % ranks == 0 && w->G % ranks == 0 && w->Hk % ranks == 0;
+        w->H % ranks == 0 && w->G_eagle % ranks == 0 && w->G % ranks == 0 && w->Hk % ranks == 0;
     for (int i = 0; i < N_WIDTHS; i++)
         divides = divides && w->of[i].n % ranks == 0 && w->of[i].n / ranks % w->of[i].block == 0;
     return divides;
@@ -114,8 +119,8 @@ static enum status refuse(const struct widths *w, int ranks, struct err *err) {
     }
     struct buf widths = {0};
     if (w->H) buf_printf(&widths, "%d query heads, ", w->H);
-    if (w->H_eagle) buf_printf(&widths, "%d query heads of the EAGLE-3 head, ", w->H_eagle);
     if (w->G) buf_printf(&widths, "%d key-value heads, ", w->G);
+    if (w->G_eagle) buf_printf(&widths, "%d key-value heads of the EAGLE-3 head, ", w->G_eagle);
     if (w->Hk) buf_printf(&widths, "%d key heads or groups of recurrent layers, ", w->Hk);
     for (const struct width *each = w->of; each < w->of + N_WIDTHS; each++)
         if (each->n)

@@ -204,7 +204,7 @@ def test_a_head_of_another_model_is_refused():
     said = refused(ROOT / "tests/vectors/families/qwen2.gguf", head)
     assert f"{head}/config.json: key hidden_size: the head is for a model with 32, and this model has 64; name the head that was trained" in said
     said = refused(FOLDERS / "eagle_qwen3", FOLDERS / "eagle_qwen3_head", "--tensor-parallel-size", "2")
-    assert "--tensor-parallel-size 2 does not divide this model: 4 query heads, 6 query heads of the EAGLE-3 head" in said
+    assert "--tensor-parallel-size 2 does not divide this model: 4 query heads, 2 key-value heads, 3 key-value heads of the EAGLE-3 head" in said
 
 
 def test_a_head_without_its_method_is_refused():

@@ -374,8 +374,26 @@ START_TEST(ranks_share_the_head) {
     config = config_of(QWEN3, QWEN3 "_head");
     config.ranks = 2;
     check_refused(&config, STATUS_USAGE,
-                  "{tensor-parallel-size} 2 does not divide this model: 4 query heads, 6 query "
-                  "heads of the EAGLE-3 head, 1 key-value heads");
+                  "{tensor-parallel-size} 2 does not divide this model: 4 query heads, 2 "
+                  "key-value heads, 3 key-value heads of the EAGLE-3 head");
+}
+END_TEST
+
+/* Blocks of the model's types do not count for the head. */
+START_TEST(ranks_divide_the_mlp_of_the_head) {
+    struct engine_config settings = config_of(LLAMA, LLAMA "_head");
+    struct engine *engine = open_model(&settings);
+    struct model_config m = *engine_model(engine);
+    struct weight down = {.name = "blk.0.ffn_down.weight", .type = DTYPE_Q8_0};
+    const struct weights weights = {.n = 1, .tensor = &down};
+    struct err err;
+    m.F = 64, m.layer[6].F = 6;
+    ck_assert_int_eq(shard_check(&m, &weights, 2, &err), STATUS_OK);
+    m.layer[6].F = 7;
+    ck_assert_int_eq(shard_check(&m, &weights, 2, &err), STATUS_USAGE);
+    ck_assert_msg(strstr(err.message, "the MLP of the EAGLE-3 head of 7 in blocks of 1"), "%s",
+                  err.message);
+    engine_close(engine);
 }
 END_TEST
 
@@ -441,6 +459,7 @@ int main(void) {
     tcase_add_test(core, settings_without_heads_are_refused);
     tcase_add_test(core, a_rank_has_room_for_joined_vectors);
     tcase_add_test(core, ranks_share_the_head);
+    tcase_add_test(core, ranks_divide_the_mlp_of_the_head);
     tcase_add_test(core, the_program_is_printed);
     tcase_add_test(core, the_program_of_a_rank_is_printed);
     suite_add_tcase(suite, core);

@@ -1,5 +1,5 @@
-/* Loads an EAGLE-3 head (eagle.c) from its folder, or a rank's part of it. eagle_add has checked the
- * shapes. */
+/* Loads an EAGLE-3 head (eagle.c) from its folder, or a rank's part of it. eagle_add has checked
+ * the shapes. */
 #include <assert.h>
 #include <string.h>
 
