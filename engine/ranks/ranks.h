@@ -18,7 +18,7 @@ struct ranks;
 struct ranks_plan {
     const struct model_config *model;
     const struct weights *weights;
-    const struct weights *eagle; /* of the model's EAGLE-3 head; NULL: it has none */
+    const struct weights *eagle; /* of the model's EAGLE-3 head, or NULL */
     const struct engine_config *config;
     /* rank 0's settings, but `threads` is the total of all ranks of this process and never 0 */
     struct backend_config backend;
@@ -87,7 +87,7 @@ void ranks_memory(const struct ranks *ranks, int64_t *weights, int64_t *scratch)
 struct ranks_self {
     const struct model_config *model;
     const struct weights *weights;
-    const struct weights *eagle; /* of the model's EAGLE-3 head; NULL: it has none */
+    const struct weights *eagle; /* of the model's EAGLE-3 head, or NULL */
     const struct engine_config *config;
     int64_t available;           /* bytes of memory that this machine has free */
     int gpu;                     /* on CUDA: the number of its GPU (gpu_select) */

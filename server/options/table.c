@@ -233,7 +233,7 @@ const struct option option_table[] = {
     {"max-queued-tokens", "N", OPTION_INT, AT(scheduler.max_queued_tokens), "1048576", 1, 1 << 30,
      NULL, SERVE, "Scheduling", "limit of waiting prompt tokens; more are refused with 429"},
     {"speculative-config", "JSON", OPTION_SPECULATION, AT(scheduler.speculation), "none", 0, 0,
-     NULL, GENERATE, "Scheduling",
+     NULL, GENERATE | COMMAND_INSPECT, "Scheduling",
      "draft tokens: none, ngram, suffix, mtp or JSON; answers do not change"},
     {"always-speculate", NULL, OPTION_BOOL, AT(scheduler.fixed_drafts), "false", 0, 0, NULL,
      GENERATE, "Scheduling", "verify every draft, even if that is slower; for measurements"},

@@ -191,6 +191,13 @@ def test_a_trained_head_saves_steps():
     server.stop()
 
 
+def test_a_head_is_inspected():
+    done = subprocess.run([BINARY, "inspect", FOLDERS / "eagle_llama", "--program", "--speculative-config", eagle3("eagle_llama")],
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "an EAGLE-3 head of 150 tokens" in done.stdout and "Program of guesses ahead" in done.stdout
+
+
 def refused(model, head, *flags, method={"method": "eagle3"}):
     config = json.dumps({**method, "model": str(head)})
     done = subprocess.run([BINARY, "serve", "--model", model, "--port", "0", "--speculative-config", config, *flags],

@@ -58,8 +58,8 @@ static void open_model(struct model_file *file, const char *path, enum model_use
     ck_assert_msg(model_file_guess(file, &settings, &err) == STATUS_OK, "%s", err.message);
 }
 
-/* Checks the plan for each number of ranks that divides the model. Returns the count of these
- * numbers. */
+/* Checks the plan for each number of ranks that divides the model. Returns how many there
+ * are. */
 static int check_model(const char *path, enum model_use use, bool guesses) {
     static struct model_config config;
     struct model_file file;

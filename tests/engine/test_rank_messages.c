@@ -231,7 +231,7 @@ struct process {
     struct engine_config config;
     struct weights weights;
     struct weight tensor;
-    const struct weights *eagle; /* NULL: it has no head */
+    const struct weights *eagle; /* of its EAGLE-3 head, or NULL */
     char data[16384];
 };
 
