@@ -101,9 +101,11 @@ START_TEST(the_head_reads_three_vectors_of_the_stream) {
 }
 END_TEST
 
-/* Freed and loaded again, it has the same programs. A changed head is refused. */
+/* Freed and loaded again, by one rank or two, it has the same programs. A changed head is refused.
+ */
 START_TEST(the_head_is_loaded_again) {
     struct engine_config config = config_of(LLAMA, folder_copy(LLAMA "_head"));
+    config.ranks = _i;
     struct engine *engine = open_model(&config);
     const struct engine_load_watch watch = {0};
     struct err err = {0};
@@ -447,7 +449,7 @@ int main(void) {
     tcase_add_test(core, the_head_is_planned_and_loaded);
     tcase_add_test(core, the_head_has_windows_of_its_own);
     tcase_add_test(core, the_head_reads_three_vectors_of_the_stream);
-    tcase_add_test(core, the_head_is_loaded_again);
+    tcase_add_loop_test(core, the_head_is_loaded_again, 1, 3);
     tcase_add_loop_test(core, broken_heads_are_named, 0, N_BROKEN);
     tcase_add_test(core, matrices_of_whole_numbers_are_refused);
     tcase_add_test(core, quantised_heads_are_refused);
