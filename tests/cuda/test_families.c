@@ -86,6 +86,7 @@ static const char *const models[] = {
     "folders/kimi_linear_wide",
     "folders/mistral4",
     "families/deepseek_v2_lite.gguf",
+    "folders/dots1",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

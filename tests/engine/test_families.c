@@ -99,6 +99,8 @@ static const char *const models[] = {
     "families/apertus.gguf",
     "folders/apertus",
     "folders/ernie4_5_moe",
+    "families/dots1.gguf",
+    "folders/dots1",
     "families/falcon_h1.gguf",
     "families/granite4_h.gguf",
     "families/lfm2.gguf",

@@ -188,6 +188,22 @@ START_TEST(a_wrong_key_is_named) {
 }
 END_TEST
 
+#define FAMILY(name, keys) "{\"architectures\": [\"" name "ForCausalLM\"], " SHAPE ", " keys "}"
+#define EXPERTS                                                                                    \
+    "\"n_routed_experts\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 32, "
+
+/* Keys that a family does not serve. */
+START_TEST(a_wrong_key_of_a_family_is_named) {
+    static const struct wrong_key wrong[] = {
+        {FAMILY("Dots1", EXPERTS "\"attention_bias\": true"), "attention_bias", "only false"},
+        {FAMILY("Dots1", EXPERTS "\"sliding_window\": 64"), "sliding_window", "a window of 64 "},
+        {FAMILY("Dots1", EXPERTS "\"first_k_dense_replace\": 8"), "first_k_dense_replace",
+         "expected 0 to 7, found 8"},
+    };
+    check_wrong_keys(wrong, sizeof wrong / sizeof *wrong);
+}
+END_TEST
+
 #define ENCODER(name) "\"architectures\": [\"" name "Model\"], " SHAPE ", \"hidden_act\": \"gelu\""
 
 START_TEST(a_wrong_key_of_an_encoder_is_named) {
@@ -373,6 +389,7 @@ int main(void) {
     TCase *core = tcase_create("core");
     tcase_add_test(core, shapes_are_read);
     tcase_add_test(core, a_wrong_key_is_named);
+    tcase_add_test(core, a_wrong_key_of_a_family_is_named);
     tcase_add_test(core, a_wrong_key_of_an_encoder_is_named);
     tcase_add_test(core, frequencies_are_stretched);
     tcase_add_test(core, tensors_are_listed);

@@ -308,10 +308,12 @@ NAMES["gpt_oss"] = {**MOE, "post_attention_layernorm": "post_attention_norm", "m
 NAMES["seed_oss"] = {**LLAMA_LIKE, "post_attention_layernorm": "post_attention_norm"}
 NAMES["glm4moe"] = {**MOE, "post_attention_layernorm": "post_attention_norm",
                     **{f"mlp.shared_experts.{kind}_proj": f"ffn_{kind}_shexp" for kind in ("gate", "up", "down")}}
+NAMES["dots1"] = {**NAMES["glm4moe"], "post_attention_layernorm": "ffn_norm"}
 ARCHITECTURES = {"gpt_oss": "gpt-oss", "olmo3": "olmo2", "phi3_long": "phi3", "phi3_short": "phi3", "mixtral": "llama",
                  "stablelm_12b": "stablelm", "hunyuan": "hunyuan-dense",
                  "ernie4_5_moe": "ernie4_5-moe"}  # families with another name in GGUF
 EXPERTS = ("gpt_oss", "glm4moe", "mixtral", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "qwen3_vl_moe")
+SIGMOID_EXPERTS = ("glm4moe", "dots1")
 GEMMA4 = {**NAMES["gemma2"], "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
           "post_per_layer_input_norm": "post_norm"}
 NAMES.update(gemma4=GEMMA4, gemma4_large=GEMMA4)
@@ -582,6 +584,20 @@ def add_delta_keys(writer, family, c):
         writer.add_expert_shared_feed_forward_length(c.shared_expert_intermediate_size)
 
 
+def add_sigmoid_experts(writer, c):
+    """The keys of experts that are chosen by sigmoids, some in groups, with shared ones and layers without."""
+    writer.add_expert_feed_forward_length(c.moe_intermediate_size)
+    writer.add_expert_count(c.n_routed_experts)
+    writer.add_expert_used_count(c.num_experts_per_tok)
+    writer.add_expert_shared_count(c.n_shared_experts)
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    writer.add_expert_weights_scale(c.routed_scaling_factor)
+    writer.add_expert_weights_norm(c.norm_topk_prob)
+    writer.add_expert_group_count(c.n_group)
+    writer.add_expert_group_used_count(c.topk_group)
+    writer.add_leading_dense_block_count(c.first_k_dense_replace)
+
+
 def add_keys(writer, family, c):
     writer.add_name(f"tiny {family}")
     if family in space_files.NAMES:
@@ -663,18 +679,9 @@ def add_keys(writer, family, c):
         return
     if family in ("granite", "granitemoe"):
         add_granite_keys(writer, c)
-    if family == "glm4moe":
+    if family in SIGMOID_EXPERTS:
         add_rope_keys(writer, family, c)
-        writer.add_expert_feed_forward_length(c.moe_intermediate_size)
-        writer.add_expert_count(c.n_routed_experts)
-        writer.add_expert_used_count(c.num_experts_per_tok)
-        writer.add_expert_shared_count(c.n_shared_experts)
-        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
-        writer.add_expert_weights_scale(c.routed_scaling_factor)
-        writer.add_expert_weights_norm(c.norm_topk_prob)
-        writer.add_expert_group_count(c.n_group)
-        writer.add_expert_group_used_count(c.topk_group)
-        writer.add_leading_dense_block_count(c.first_k_dense_replace)
+        add_sigmoid_experts(writer, c)
         return
     if family == "gpt_oss":
         writer.add_key_length(c.head_dim)

@@ -4,7 +4,9 @@
  * Qwen3-VL is Qwen3's variant. OLMoE (Muennighoff et al. 2024) has a norm over all heads. Granite's
  * MoE models have Granite's scales. MiniMax M2 (MiniMax 2025) scores by sigmoids with a correction,
  * and has norms over all heads. ERNIE 4.5 (Baidu 2025) scores by a softmax with a correction; some
- * layers have a plain MLP. */
+ * layers have a plain MLP. Dots 1 (Xiaohongshu 2025) has Qwen3's attention and such experts as
+ * GLM-4.5 (glm.c): sigmoids with a correction, in groups, and shared ones; the first layers have a
+ * plain MLP. */
 #include "engine/models/families/family.h"
 
 #define ROLES_EXPERTS                                                                              \
@@ -18,6 +20,7 @@ static enum status finish_granite(struct model_config *config, struct err *err) 
     return STATUS_OK;
 }
 
+static const char *const dots1_hf[] = {"Dots1ForCausalLM", NULL};
 static const char *const ernie_hf[] = {"Ernie4_5_MoeForCausalLM", NULL};
 static const char *const granite_hf[] = {"GraniteMoeForCausalLM", NULL};
 static const char *const olmoe_hf[] = {"OlmoeForCausalLM", NULL};
@@ -39,12 +42,15 @@ static const struct role_alias mixtral_alias[] = {
 static const struct role_alias qwen3vl_alias[] = {{ROLE_EXPERTS_DOWN, "mlp.experts.down_proj"},
                                                   {0}};
 
+#define ALIAS_SHARED                                                                               \
+    {ROLE_SHARED_GATE, "mlp.shared_experts.gate_proj.weight"},                                     \
+        {ROLE_SHARED_UP, "mlp.shared_experts.up_proj.weight"}, {                                   \
+        ROLE_SHARED_DOWN, "mlp.shared_experts.down_proj.weight"                                    \
+    }
+
 static const struct role_alias ernie_alias[] = {
-    {ROLE_ROUTER_CORRECTION, "mlp.moe_statics.e_score_correction_bias"},
-    {ROLE_SHARED_GATE, "mlp.shared_experts.gate_proj.weight"},
-    {ROLE_SHARED_UP, "mlp.shared_experts.up_proj.weight"},
-    {ROLE_SHARED_DOWN, "mlp.shared_experts.down_proj.weight"},
-    {0}};
+    {ROLE_ROUTER_CORRECTION, "mlp.moe_statics.e_score_correction_bias"}, ALIAS_SHARED, {0}};
+static const struct role_alias shared_alias[] = {ALIAS_SHARED, {0}};
 
 static const struct role_alias granite_alias[] = {
     {ROLE_ROUTER, "block_sparse_moe.router.layer.weight"},
@@ -146,4 +152,16 @@ const struct model_family model_ernie4_5_moe = {
     .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
     .ties = true,
     .folder = {.alias = ernie_alias, .rotates_adjacent = true},
+};
+
+const struct model_family model_dots1 = {
+    .gguf = "dots1",
+    .hf = dots1_hf,
+    .roles = ROLES_LLAMA | ROLES_QK_NORM | ROLES_EXPERTS | ROLE_BIT(ROLE_ROUTER_CORRECTION) |
+             ROLES_SHARED,
+    .optional = ROLE_BIT(ROLE_OUTPUT),
+    FAMILY_USUAL,
+    .windows = WINDOWS_LISTED,
+    .by_sigmoid = true,
+    .folder = {.alias = shared_alias},
 };
