@@ -87,6 +87,7 @@ static const char *const models[] = {
     "folders/mistral4",
     "families/deepseek_v2_lite.gguf",
     "folders/dots1",
+    "folders/solar_open",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

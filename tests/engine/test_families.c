@@ -101,6 +101,7 @@ static const char *const models[] = {
     "folders/ernie4_5_moe",
     "families/dots1.gguf",
     "folders/dots1",
+    "folders/solar_open",
     "families/falcon_h1.gguf",
     "families/granite4_h.gguf",
     "families/lfm2.gguf",

@@ -44,6 +44,7 @@ static const struct published {
     {"Kimi-Linear-48B-A3B-Instruct", "kimi-linear", {1, 19, 7}, 49122675072 + 26 * 256, 0},
     /* corrections of scores are buffers here, too */
     {"dots.llm1.inst", "dots1", {1, 61}, 142774373888 + 61 * 128, 0},
+    {"Solar-Open-100B", "solar_open", {24, 24}, 102651793408 + 48 * 128, 0},
     {"Mistral-Small-4-119B-2603", "mistral4", {18, 18}, 118972826624, 0}, /* its text part */
 };
 enum { N_MODELS = sizeof models / sizeof *models };

@@ -224,13 +224,6 @@ def glm4moe():
         rope_parameters={"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.5}, **SMALL))
 
 
-def dots1():
-    return transformers.Dots1ForCausalLM(transformers.Dots1Config(
-        num_hidden_layers=3, rms_norm_eps=1e-5, moe_intermediate_size=32, n_routed_experts=6, n_shared_experts=2, first_k_dense_replace=1,
-        n_group=1, topk_group=1, num_experts_per_tok=3, routed_scaling_factor=1.7, norm_topk_prob=True, sliding_window=None,
-        tie_word_embeddings=False, rope_theta=1e6, **SMALL))
-
-
 def seed_oss():
     return transformers.SeedOssForCausalLM(transformers.SeedOssConfig(
         num_hidden_layers=2, head_dim=16, rms_norm_eps=1e-6, pad_token_id=0, attention_bias=True, rope_theta=1e7,
@@ -558,4 +551,4 @@ FAMILIES = {"kimi_linear": kimi_linear, "mamba2": mamba2, "nemotron_h": nemotron
             "phi": phi, "glm": glm, "command_r": command_r, "command_r_plus": command_r_plus, "granite4": granite4,
              "granite4_nope": granite4_nope, "minimax_m2": minimax_m2,
              "exaone4": exaone4, "gpt_oss": gpt_oss, "glm4moe": glm4moe, "seed_oss": seed_oss,
-             "arcee": arcee, "nemotron": nemotron, "hunyuan": hunyuan, "apertus": apertus, "ernie4_5_moe": ernie4_5_moe, "dots1": dots1}
+             "arcee": arcee, "nemotron": nemotron, "hunyuan": hunyuan, "apertus": apertus, "ernie4_5_moe": ernie4_5_moe}

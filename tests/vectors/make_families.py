@@ -16,15 +16,18 @@ import math
 import pathlib
 
 import gguf
+import family_models
 import kimi_files
+import newer_models
 import space_files
 import torch
 import transformers
 from delta_files import add_qkvz, delta_tensor
-from family_models import CONTEXT, FAMILIES, SHORT_CONTEXT, V
+from family_models import CONTEXT, SHORT_CONTEXT, V
 from latent_files import add_latent_keys, add_latent_matrices
 
 OUT = pathlib.Path(__file__).resolve().parent / "families"
+FAMILIES = {**family_models.FAMILIES, **newer_models.FAMILIES}
 N_GREEDY = 32
 PROMPTS = [[7], [(i * 37 + 11) % V for i in range(40)]]
 FIRST_SEED = 0

@@ -19,6 +19,7 @@ from pathlib import Path
 import family_models
 import kimi_folders
 import make_families
+import newer_models
 import safetensors.torch
 import space_folders
 import tokenizers
@@ -284,14 +285,6 @@ def glm4moe():
         first_k_dense_replace=2, n_group=1, topk_group=1, num_experts_per_tok=2, routed_scaling_factor=2.5, norm_topk_prob=False,
         num_nextn_predict_layers=1, tie_word_embeddings=False,
         rope_parameters={"rope_type": "default", "rope_theta": 1e5, "partial_rotary_factor": 0.5}, **{**SMALL, "num_hidden_layers": 3}))
-
-
-def dots1():
-    """With groups, two layers without experts, and windows in the last layer."""
-    return transformers.Dots1ForCausalLM(transformers.Dots1Config(
-        rms_norm_eps=1e-5, moe_intermediate_size=32, n_routed_experts=8, n_shared_experts=1, first_k_dense_replace=2, n_group=4, topk_group=2,
-        num_experts_per_tok=3, routed_scaling_factor=2.5, norm_topk_prob=False, sliding_window=12, max_window_layers=3,
-        tie_word_embeddings=False, **{**SMALL, "num_hidden_layers": 4}))
 
 
 def qwen3moe():
@@ -729,7 +722,7 @@ FOLDERS = {
         "stablelm": stablelm, "stablelm_12b": stablelm_12b, "cohere2": cohere2, "exaone4": exaone4, "ministral": ministral, "glm": glm,
         "falcon_11b": falcon_11b, "falcon_40b": family_models.falcon_40b,
         "gptneox_sequential": family_models.gptneox_sequential, "qwen3_vl": family_models.qwen3_vl, "gemma4_unified": gemma4_unified, "command_r": command_r, "command_r_plus": command_r_plus, "phi": phi,
-        "arcee": arcee, "nemotron": nemotron, "apertus": apertus, "dots1": dots1}.items()},
+        "arcee": arcee, "nemotron": nemotron, "apertus": apertus, **newer_models.FOLDERS}.items()},
 }
 
 

@@ -1,0 +1,32 @@
+"""More tiny models without weights: of each family a function for its GGUF file, if llama.cpp has the architecture, and one for its
+folder, where the two differ. make_families.py and make_folders.py read the tables at the end."""
+import transformers
+from family_models import CONTEXT, SMALL
+
+
+def dots1():
+    return transformers.Dots1ForCausalLM(transformers.Dots1Config(
+        num_hidden_layers=3, rms_norm_eps=1e-5, moe_intermediate_size=32, n_routed_experts=6, n_shared_experts=2, first_k_dense_replace=1,
+        n_group=1, topk_group=1, num_experts_per_tok=3, routed_scaling_factor=1.7, norm_topk_prob=True, sliding_window=None,
+        tie_word_embeddings=False, rope_theta=1e6, **SMALL))
+
+
+def dots1_folder():
+    """With groups, two layers without experts, and windows in the last layer."""
+    return transformers.Dots1ForCausalLM(transformers.Dots1Config(
+        num_hidden_layers=4, rms_norm_eps=1e-5, moe_intermediate_size=32, n_routed_experts=8, n_shared_experts=1, first_k_dense_replace=2, n_group=4, topk_group=2,
+        num_experts_per_tok=3, routed_scaling_factor=2.5, norm_topk_prob=False, sliding_window=12, max_window_layers=3,
+        tie_word_embeddings=False, **SMALL))
+
+
+def solar_open_folder():
+    """With YaRN, and biases of queries, keys and values."""
+    rope = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": CONTEXT // 4}
+    small = {name: value for name, value in SMALL.items() if name != "intermediate_size"}
+    return transformers.SolarOpenForCausalLM(transformers.SolarOpenConfig(
+        num_hidden_layers=2, head_dim=16, rms_norm_eps=1e-5, moe_intermediate_size=32, n_routed_experts=6, n_shared_experts=2, num_experts_per_tok=3,
+        attention_bias=True, routed_scaling_factor=1.5, rope_parameters=rope, **small))
+
+
+FAMILIES = {"dots1": dots1}
+FOLDERS = {"dots1": dots1_folder, "solar_open": solar_open_folder}
