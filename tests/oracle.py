@@ -29,6 +29,7 @@ WORK = ROOT / "build/oracle"
 LLAMA = "llama-cpp-python==0.3.36"  # the version in bench/peers.sh
 # Folders that llama.cpp's converter refuses, or converts with a loss.
 UNCONVERTED = {
+    "cwm": "llama.cpp does not support this architecture",
     "opt": "llama.cpp does not support this architecture",
     "opt_350m": "llama.cpp does not support this architecture",
     "cohere2": "its converter wants an old key of config.json",

@@ -88,6 +88,7 @@ static const char *const models[] = {
     "families/deepseek_v2_lite.gguf",
     "folders/dots1",
     "folders/solar_open",
+    "folders/cwm",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

@@ -107,6 +107,7 @@ def test_a_folder_is_quantised_as_it_is_loaded():
 
 # Folders that a GGUF file cannot represent, or that are quantised already.
 REFUSED = {
+    "cwm": "GGUF files do not support the architecture \"cwm\"",
     "opt": "GGUF files do not support the architecture \"opt\"",
     **dict.fromkeys(["qwen3_5", "qwen3_5_moe", "qwen3_next"], "cannot be made into GGUF files here, because those order value heads otherwise"),
     **dict.fromkeys(["kimi_linear", "kimi_linear_wide"], "cannot be made into GGUF files here, because latent attention is not written"),

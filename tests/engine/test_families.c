@@ -102,6 +102,7 @@ static const char *const models[] = {
     "families/dots1.gguf",
     "folders/dots1",
     "folders/solar_open",
+    "folders/cwm",
     "families/falcon_h1.gguf",
     "families/granite4_h.gguf",
     "families/lfm2.gguf",

@@ -199,6 +199,8 @@ START_TEST(a_wrong_key_of_a_family_is_named) {
         {FAMILY("SolarOpen", EXPERTS "\"mlp_bias\": true"), "mlp_bias", "only false"},
         {FAMILY("SolarOpen", EXPERTS "\"sliding_window\": 64"), "sliding_window",
          "a window of 64 "},
+        {FAMILY("Cwm", "\"attention_bias\": true"), "attention_bias", "only false"},
+        {FAMILY("Cwm", "\"layer_types\": [\"chunked_attention\"]"), "layer_types", "an array of 8"},
         {FAMILY("Dots1", EXPERTS "\"sliding_window\": 64"), "sliding_window", "a window of 64 "},
         {FAMILY("Dots1", EXPERTS "\"first_k_dense_replace\": 8"), "first_k_dense_replace",
          "expected 0 to 7, found 8"},

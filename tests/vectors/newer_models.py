@@ -28,5 +28,13 @@ def solar_open_folder():
         attention_bias=True, routed_scaling_factor=1.5, rope_parameters=rope, **small))
 
 
+def cwm():
+    """Llama 3's rotation in all layers; the first and the fifth are without a window."""
+    rope = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 24}
+    return transformers.CwmForCausalLM(transformers.CwmConfig(
+        num_hidden_layers=5, head_dim=8, rms_norm_eps=1e-5, sliding_window=12, rope_parameters=rope, **SMALL))
+
+
 FAMILIES = {"dots1": dots1}
-FOLDERS = {"dots1": dots1_folder, "solar_open": solar_open_folder}
+FOLDERS = {"dots1": dots1_folder, "solar_open": solar_open_folder, "cwm": cwm}

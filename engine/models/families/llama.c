@@ -2,10 +2,12 @@
  * SiLU-gated MLP (Touvron et al. 2023; Ainslie et al. 2023). SmolLM2 and Llama 1 to 3 belong to it,
  * and so do Mistral's GGUF files. ERNIE 4.5 (Baidu 2025) rotates adjacent pairs in folders too;
  * Seed-OSS (ByteDance 2025) has biases of queries, keys and values. In SmolLM3 (Hugging Face 2025)
- * every fourth layer is without rotary positions. */
+ * every fourth layer is without rotary positions. CWM (Meta 2025) is Llama 3 with a window in three
+ * of four layers; the first of four sees all positions. */
 #include "engine/models/families/family.h"
 
 static const char *const hf[] = {"LlamaForCausalLM", NULL};
+static const char *const cwm_hf[] = {"CwmForCausalLM", NULL};
 static const char *const ernie4_5_hf[] = {"Ernie4_5ForCausalLM", NULL};
 static const char *const smollm3_hf[] = {"SmolLM3ForCausalLM", NULL};
 static const char *const seed_oss_hf[] = {"SeedOssForCausalLM", NULL};
@@ -64,4 +66,17 @@ const struct model_family model_smollm3 = {
     .windows = WINDOWS_LISTED,
     .ties = true,
     .finish = finish_smollm3,
+};
+
+const struct model_family model_cwm = {
+    .gguf = "cwm",
+    .only_folders = true,
+    .hf = cwm_hf,
+    .roles = ROLES_LLAMA,
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_MLP_BIASES,
+    FAMILY_USUAL,
+    .windows = WINDOWS_PATTERN,
+    .full_every = 4,
+    .full_is_first = true,
+    .rope_base = 1000000,
 };
