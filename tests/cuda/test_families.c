@@ -89,6 +89,7 @@ static const char *const models[] = {
     "folders/dots1",
     "folders/solar_open",
     "folders/cwm",
+    "families/jais2.gguf",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

@@ -103,6 +103,8 @@ static const char *const models[] = {
     "folders/dots1",
     "folders/solar_open",
     "folders/cwm",
+    "families/jais2.gguf",
+    "folders/jais2",
     "families/falcon_h1.gguf",
     "families/granite4_h.gguf",
     "families/lfm2.gguf",

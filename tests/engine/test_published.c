@@ -30,6 +30,7 @@ static const struct published {
     {"Olmo-3-7B-Think", "olmo2", {16, 16}, 7298011136, 2},
     {"gemma-3-4b-it", "gemma3", {29, 5}, 3880263168, 1}, /* its config.json omits usual values */
     {"cwm", "cwm", {16, 48}, 32581097472, 1},
+    {"Jais-2-8B-Chat", "jais2", {16, 16}, 8090401280, 0},
     {"gpt-oss-20b", "gpt-oss", {12, 12}, 20914757184, 1},
     /* the text decoder's weights as transformers counts them, plus one factor per layer: layers
      * with and without windows, in E2B also layers that read the keys of others */

@@ -301,7 +301,7 @@ NAMES = {
 }
 NAMES["glm4"] = {**LLAMA_LIKE, "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"}
 NAMES["starcoder2"] = {**LLAMA_LIKE, "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}
-NAMES.update(arcee=LLAMA_LIKE, nemotron=LLAMA_LIKE)
+NAMES.update(arcee=LLAMA_LIKE, nemotron=LLAMA_LIKE, jais2=LLAMA_LIKE)
 NAMES["hunyuan"] = {**LLAMA_LIKE, "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"}
 NAMES["apertus"] = {**LLAMA_LIKE, "attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm"}
 NAMES["ernie4_5_moe"] = {**MOE, **{f"mlp.shared_experts.{kind}_proj": f"ffn_{kind}_shexp" for kind in ("gate", "up", "down")}}
@@ -665,7 +665,7 @@ def add_keys(writer, family, c):
         return
     if family in ("glm4", "ernie4_5", "starcoder2", "stablelm", "stablelm_12b", "cohere2", "exaone4", "seed_oss",
                   "mistral3", "phi", "glm", "command_r", "command_r_plus", "granite4", "granite4_nope", "minimax_m2",
-                  "arcee", "nemotron", "hunyuan", "apertus"):
+                  "arcee", "nemotron", "hunyuan", "apertus", "jais2"):
         add_rope_keys(writer, family, c)
         return
     if family.startswith("phi3"):

@@ -36,5 +36,18 @@ def cwm():
         num_hidden_layers=5, head_dim=8, rms_norm_eps=1e-5, sliding_window=12, rope_parameters=rope, **SMALL))
 
 
-FAMILIES = {"dots1": dots1}
-FOLDERS = {"dots1": dots1_folder, "solar_open": solar_open_folder, "cwm": cwm}
+def jais2_of(**more):
+    return transformers.Jais2ForCausalLM(transformers.Jais2Config(num_hidden_layers=2, layer_norm_eps=1e-5, **{**SMALL, **more}))
+
+
+def jais2():
+    return jais2_of(rope_theta=5e5)
+
+
+def jais2_folder():
+    """As many key heads as heads, whose size is not the stream's width per head."""
+    return jais2_of(num_key_value_heads=4, head_dim=16, tie_word_embeddings=True)
+
+
+FAMILIES = {"dots1": dots1, "jais2": jais2}
+FOLDERS = {"dots1": dots1_folder, "solar_open": solar_open_folder, "cwm": cwm, "jais2": jais2_folder}
