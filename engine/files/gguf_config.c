@@ -352,22 +352,22 @@ static enum status read_vocabulary(struct model_config *config, struct gguf_read
 }
 
 /* Reads which layers have windows: an array with a flag per layer, or a number N, which means that
- * every N-th layer has full attention. */
+ * every N-th layer has full attention. The array may leave out the layers that guess ahead. */
 static enum status read_window_pattern(struct model_config *config, struct gguf_reader *r) {
-    const struct gguf_value *flags;
-    key_of(r, "attention.sliding_window_pattern");
-    const struct gguf_value *value = gguf_find(r->gguf, r->key);
+    static const char name[] = "attention.sliding_window_pattern";
+    const struct gguf_value *value = gguf_find(r->gguf, key_of(r, name)), *flags;
+    int ahead = 0;
     if (!value || value->type != GGUF_ARRAY)
-        return read_int_or(r, "attention.sliding_window_pattern", 0, MAX_LAYERS, config->full_every,
-                           &config->full_every);
-    enum status status = gguf_array(r->gguf, r->key, GGUF_BOOL, &flags, r->err);
+        return read_int_or(r, name, 0, MAX_LAYERS, config->full_every, &config->full_every);
+    enum status status = read_int_or(r, "nextn_predict_layers", 0, config->L - 1, 0, &ahead);
+    if (!status) status = gguf_array(r->gguf, key_of(r, name), GGUF_BOOL, &flags, r->err);
     if (status) return status;
-    if (flags->count != (uint64_t)config->L)
+    if (flags->count != (uint64_t)config->L && flags->count != (uint64_t)(config->L - ahead))
         return err_set(r->err, STATUS_BAD_FILE, r->key,
                        "key %s: expected a flag for each of %d layers, found %zu", r->key,
                        config->L, (size_t)flags->count);
     config->lists_windows = true;
-    for (int i = 0; i < config->L; i++) {
+    for (int i = 0; i < (int)flags->count; i++) {
         config->layer[i].slides = ((const uint8_t *)flags->data)[i] != 0;
         config->layer[i].window = config->layer[i].slides ? config->window : 0;
     }

@@ -90,6 +90,7 @@ static const char *const models[] = {
     "folders/solar_open",
     "folders/cwm",
     "families/jais2.gguf",
+    "families/exaone_moe.gguf",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

@@ -105,6 +105,8 @@ static const char *const models[] = {
     "folders/cwm",
     "families/jais2.gguf",
     "folders/jais2",
+    "families/exaone_moe.gguf",
+    "folders/exaone_moe",
     "families/falcon_h1.gguf",
     "families/granite4_h.gguf",
     "families/lfm2.gguf",

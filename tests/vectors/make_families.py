@@ -311,12 +311,12 @@ NAMES["gpt_oss"] = {**MOE, "post_attention_layernorm": "post_attention_norm", "m
 NAMES["seed_oss"] = {**LLAMA_LIKE, "post_attention_layernorm": "post_attention_norm"}
 NAMES["glm4moe"] = {**MOE, "post_attention_layernorm": "post_attention_norm",
                     **{f"mlp.shared_experts.{kind}_proj": f"ffn_{kind}_shexp" for kind in ("gate", "up", "down")}}
-NAMES["dots1"] = {**NAMES["glm4moe"], "post_attention_layernorm": "ffn_norm"}
+NAMES["dots1"] = NAMES["exaone_moe"] = {**NAMES["glm4moe"], "post_attention_layernorm": "ffn_norm"}
 ARCHITECTURES = {"gpt_oss": "gpt-oss", "olmo3": "olmo2", "phi3_long": "phi3", "phi3_short": "phi3", "mixtral": "llama",
                  "stablelm_12b": "stablelm", "hunyuan": "hunyuan-dense",
                  "ernie4_5_moe": "ernie4_5-moe"}  # families with another name in GGUF
 EXPERTS = ("gpt_oss", "glm4moe", "mixtral", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "qwen3_vl_moe")
-SIGMOID_EXPERTS = ("glm4moe", "dots1")
+SIGMOID_EXPERTS = ("glm4moe", "dots1", "exaone_moe")
 GEMMA4 = {**NAMES["gemma2"], "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
           "post_per_layer_input_norm": "post_norm"}
 NAMES.update(gemma4=GEMMA4, gemma4_large=GEMMA4)
@@ -335,7 +335,7 @@ NAMES["lfm2"] = {**LLAMA_LIKE, "operator_norm": "attn_norm", "ffn_norm": "ffn_no
                  "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down", "conv.conv": "shortconv.conv",
                  "conv.in_proj": "shortconv.in_proj", "conv.out_proj": "shortconv.out_proj"}
 NAMES["lfm2_moe"] = {**NAMES["lfm2"], "feed_forward.gate": "ffn_gate_inp"}
-ARCHITECTURES.update(lfm2_moe="lfm2moe")
+ARCHITECTURES.update(lfm2_moe="lfm2moe", exaone_moe="exaone-moe")
 DELTA = {**MOE, "post_attention_layernorm": "post_attention_norm", "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate",
          "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha", "linear_attn.conv1d": "ssm_conv1d",
          "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out", "linear_attn.in_proj_ba": "ssm_ba"}
@@ -500,8 +500,11 @@ def add_rope_keys(writer, family, c):
     writer.add_value_length(head)
     writer.add_rope_dimension_count(int(head * rope.get("partial_rotary_factor", 1)))
     writer.add_rope_freq_base(rope["rope_theta"] * rope.get("alpha", 1) ** (head / (head - 2)))
-    if family in ("cohere2", "exaone4"):
+    if family in ("cohere2", "exaone4", "exaone_moe"):
         writer.add_sliding_window(c.sliding_window)
+    if family == "exaone_moe":  # with a layer that guesses ahead, of which the pattern does not know
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in c.layer_types])
+        writer.add_nextn_predict_layers(1)
     if family.startswith("granite4"):
         add_granite_keys(writer, c)
         writer.add_rope_scaling_finetuned(c.position_embedding_type == "rope")
@@ -587,12 +590,16 @@ def add_delta_keys(writer, family, c):
         writer.add_expert_shared_feed_forward_length(c.shared_expert_intermediate_size)
 
 
+def first_of(c, *names):
+    return next(getattr(c, name) for name in names if hasattr(c, name))
+
+
 def add_sigmoid_experts(writer, c):
     """The keys of experts that are chosen by sigmoids, some in groups, with shared ones and layers without."""
     writer.add_expert_feed_forward_length(c.moe_intermediate_size)
-    writer.add_expert_count(c.n_routed_experts)
+    writer.add_expert_count(first_of(c, "n_routed_experts", "num_experts"))
     writer.add_expert_used_count(c.num_experts_per_tok)
-    writer.add_expert_shared_count(c.n_shared_experts)
+    writer.add_expert_shared_count(first_of(c, "n_shared_experts", "num_shared_experts"))
     writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     writer.add_expert_weights_scale(c.routed_scaling_factor)
     writer.add_expert_weights_norm(c.norm_topk_prob)
@@ -608,7 +615,7 @@ def add_keys(writer, family, c):
         return
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(c.hidden_size)
-    writer.add_block_count(c.num_hidden_layers)
+    writer.add_block_count(c.num_hidden_layers + (family == "exaone_moe"))
     writer.add_head_count(c.num_attention_heads)
     if "gemma4" in family:
         add_gemma4_keys(writer, c)
@@ -745,6 +752,8 @@ def write_gguf(path, family, model):
     add_corrections(writer, model)
     if "gemma4" in family:
         add_gemma4(writer, model)
+    if family == "exaone_moe":
+        writer.add_tensor(f"blk.{model.config.num_hidden_layers}.nextn.enorm.weight", torch.ones(model.config.hidden_size).numpy())
     if family == "stablelm_12b":
         add_head_norms(writer, model)
     if family == "apertus":

@@ -49,5 +49,22 @@ def jais2_folder():
     return jais2_of(num_key_value_heads=4, head_dim=16, tie_word_embeddings=True)
 
 
-FAMILIES = {"dots1": dots1, "jais2": jais2}
-FOLDERS = {"dots1": dots1_folder, "solar_open": solar_open_folder, "cwm": cwm, "jais2": jais2_folder}
+EXAONE_MOE = {"rms_norm_eps": 1e-5, "head_dim": 8, "sliding_window": 12, "moe_intermediate_size": 32, "num_experts_per_tok": 3}
+
+
+def exaone_moe():
+    """The fourth layer has neither a window nor positions."""
+    return transformers.ExaoneMoeForCausalLM(transformers.ExaoneMoeConfig(
+        num_hidden_layers=5, num_experts=6, num_shared_experts=2, first_k_dense_replace=1, routed_scaling_factor=2.5, rope_theta=1e6,
+        **EXAONE_MOE, **SMALL))
+
+
+def exaone_moe_folder():
+    """With groups, experts in the last layer only, and such a layer that guesses ahead as published ones have."""
+    return transformers.ExaoneMoeForCausalLM(transformers.ExaoneMoeConfig(
+        num_hidden_layers=3, layer_types=["full_attention", "sliding_attention", "full_attention"], mlp_layer_types=["dense", "dense", "sparse"],
+        num_experts=8, num_shared_experts=1, n_group=4, topk_group=2, norm_topk_prob=False, num_nextn_predict_layers=1, **EXAONE_MOE, **SMALL))
+
+
+FAMILIES = {"dots1": dots1, "jais2": jais2, "exaone_moe": exaone_moe}
+FOLDERS = {"dots1": dots1_folder, "solar_open": solar_open_folder, "cwm": cwm, "jais2": jais2_folder, "exaone_moe": exaone_moe_folder}

@@ -248,7 +248,7 @@ extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gp
     model_smollm3, model_gemma4_experts, model_glm, model_command_r, model_granite4,
     model_granite4_experts, model_phi, model_falcon, model_gptneox, model_arcee, model_nemotron,
     model_hunyuan, model_apertus, model_lfm2, model_lfm2_moe, model_qwen3next, model_qwen35,
-    model_qwen35moe, model_cwm, model_jais2;
+    model_qwen35moe, model_cwm, model_jais2, model_exaone_moe;
 extern const struct model_family model_bamba, model_mamba2, model_nemotron_h,
     model_falcon_h1; /* recurrent.c */
 extern const struct model_family model_deepseek2, model_deepseek_v2, model_deepseek_v3,
