@@ -199,9 +199,14 @@ static enum status refuse_features(const struct json *root, const struct model_c
     const struct {
         const char *key;
         bool served;
-    } keys[] = {{"_remove_final_layer_norm", false},        {"enable_bias", true},
-                {"layer_norm_elementwise_affine", true},    {"scale_attn_weights", true},
-                {"scale_attn_by_inverse_layer_idx", false}, {MOE_KEY, c->experts.is_used}};
+    } keys[] = {{"_remove_final_layer_norm", false},
+                {"enable_bias", true},
+                {"layer_norm_elementwise_affine", true},
+                {"scale_attn_weights", true},
+                {"scale_attn_by_inverse_layer_idx", false},
+                {MOE_KEY, c->experts.is_used},
+                {"use_cla", false},
+                {"use_mla", false}};
     static const char both_ways[] = "use_bidirectional_attention";
     const struct json *ways = key_value(root, both_ways);
     char text[64];

@@ -102,12 +102,22 @@ static const char *usual_key(const char *keys, char out[64]) {
     return out;
 }
 
+/* Returns the number that an array repeats, as if for each layer, or else the value itself. */
+static const struct json *repeated(const struct json *value) {
+    const struct json *first = json_is(value, JSON_ARRAY) ? json_first(value) : NULL;
+    if (!json_is(first, JSON_NUMBER)) return value;
+    json_each(item,
+              value) if (!json_is(item, JSON_NUMBER) || item->number != first->number) return value;
+    return first;
+}
+
 enum status key_number(const struct json *object, const char *keys, double min, double max,
                        double *out, struct err *err) {
     char text[64];
     const char *key = usual_key(keys, text);
     const struct json *value = key_value(object, keys);
     if (!value) return err_set(err, STATUS_BAD_FILE, key, "key %s is missing", key);
+    value = repeated(value);
     if (!json_is(value, JSON_NUMBER))
         return err_set(err, STATUS_BAD_FILE, key, "key %s: expected a number, found %s", key,
                        json_type_name(value));

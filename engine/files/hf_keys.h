@@ -2,7 +2,8 @@
  *
  * Each function fails with STATUS_BAD_FILE and a sentence that names the key, the expected and the
  * found value. "|" separates keys with the same meaning, the usual one first. A key with the value
- * null counts as missing. Folder-internal; any thread. */
+ * null counts as missing. An array that repeats one number, such as one for each layer, counts as
+ * the number. Folder-internal; any thread. */
 #ifndef PENSTOCK_ENGINE_HF_KEYS_H
 #define PENSTOCK_ENGINE_HF_KEYS_H
 

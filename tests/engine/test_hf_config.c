@@ -47,6 +47,9 @@ START_TEST(shapes_are_read) {
     ck_assert(c.rope.stretch.kind == ROPE_LLAMA3 && c.rope.stretch.factor == 8);
     ck_assert(c.rope.stretch.original_context == 8192);
     model_file_close(&file);
+    c = read_config(&file, "{" ARCHITECTURE ", \"intermediate_size\": [48, 48, 48], " SHAPE "}");
+    ck_assert_int_eq(c.F, 48);
+    model_file_close(&file);
     c = read_config(&file, "{" ARCHITECTURE ", " SHAPE ", \"dtype\": \"float16\", "
                            "\"rope_parameters\": {\"rope_theta\": 1e6}, "
                            "\"sliding_window\": null}");
@@ -142,6 +145,11 @@ START_TEST(a_wrong_key_is_named) {
         {"{" SHAPE "}", "architectures", "expected an array with the name of one, found nothing"},
         {"{" ARCHITECTURE "}", "vocab_size", "is missing"},
         {"{" ARCHITECTURE ", \"vocab_size\": \"3\"}", "vocab_size", "a number"},
+        {"{" ARCHITECTURE ", \"vocab_size\": [300, 301]}", "vocab_size",
+         "a number, found an array"},
+        {"{" ARCHITECTURE ", \"vocab_size\": [300, \"300\"]}", "vocab_size", "found an array"},
+        {"{" ARCHITECTURE ", \"vocab_size\": []}", "vocab_size", "found an array"},
+        {"{" ARCHITECTURE ", \"vocab_size\": [256, 256]}", "vocab_size", "257 to"},
         {"{" ARCHITECTURE ", \"vocab_size\": 256}", "vocab_size", "257 to"},
         {"{" ARCHITECTURE ", \"vocab_size\": 300.5}", "vocab_size", "whole number"},
         {"{" ARCHITECTURE ", \"vocab_size\": 1e300}", "vocab_size", "found 1e+300"},
@@ -195,6 +203,8 @@ END_TEST
 /* Keys that a family does not serve. */
 START_TEST(a_wrong_key_of_a_family_is_named) {
     static const struct wrong_key wrong[] = {
+        {FAMILY("HunYuanDenseV1", "\"use_cla\": true"), "use_cla", "only false"},
+        {FAMILY("HunYuanDenseV1", "\"use_mla\": true"), "use_mla", "only false"},
         {FAMILY("Dots1", EXPERTS "\"attention_bias\": true"), "attention_bias", "only false"},
         {FAMILY("SolarOpen", EXPERTS "\"mlp_bias\": true"), "mlp_bias", "only false"},
         {FAMILY("SolarOpen", EXPERTS "\"sliding_window\": 64"), "sliding_window",
