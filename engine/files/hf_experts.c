@@ -119,11 +119,12 @@ static enum status read_groups(struct model_config *c, const struct json *root, 
     return status;
 }
 
-/* Reads ERNIE's shared experts, which are one expert of their common width. */
+/* Reads the shared experts of ERNIE and HunYuan, which are one expert of their common width. */
 static enum status read_ernie(struct expert_config *e, const struct json *root, struct err *err) {
     int shared = 0;
     double least;
-    enum status status = key_int_or(root, "moe_num_shared_experts", 0, 64, 0, &shared, err);
+    enum status status =
+        key_int_or(root, "moe_num_shared_experts|num_shared_expert", 0, 64, 0, &shared, err);
     if (!status) status = key_number_or(root, "moe_norm_min", 0, 1e-6, 0, &least, err);
     if (shared > 0) e->F_shared = shared * e->F;
     return status;
@@ -136,6 +137,8 @@ enum status hf_experts_read(struct model_config *c, const struct json *root, str
         return err_set(err, STATUS_BAD_FILE, "clip_qkv",
                        "key clip_qkv: queries, keys and values that are clipped are not supported; "
                        "null was expected");
+    static const char used[] =
+        "num_experts_per_tok|top_k_experts|moe_k|num_experts_per_token|moe_topk";
     double limit, alpha;
     enum status status = read_dense_layers(c, root, err);
     if (!status) status = key_number_or(root, "swiglu_limit", 7, 7, 7, &limit, err);
@@ -144,8 +147,8 @@ enum status hf_experts_read(struct model_config *c, const struct json *root, str
         status = key_int(root, "num_local_experts|num_experts|n_routed_experts|moe_num_experts", 1,
                          MAX_EXPERTS, &e->E, err);
     if (!status)
-        status = key_int(root, "num_experts_per_tok|top_k_experts|moe_k|num_experts_per_token", 1,
-                         e->E < MAX_USED_EXPERTS ? e->E : MAX_USED_EXPERTS, &e->n_used, err);
+        status = key_int(root, used, 1, e->E < MAX_USED_EXPERTS ? e->E : MAX_USED_EXPERTS,
+                         &e->n_used, err);
     if (!status) status = key_int_or(root, "moe_intermediate_size", 1, MAX_WIDTH, c->F, &e->F, err);
     if (!status)
         status = key_int_or(root, "shared_expert_intermediate_size|shared_intermediate_size", 0,

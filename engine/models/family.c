@@ -31,7 +31,7 @@ static const struct model_family *const families[] = {
     &model_qwen3next, &model_deepseek2, &model_deepseek_v2, &model_deepseek_v3,
     &model_glm4_moe_lite, &model_kimi_linear, &model_bamba, &model_mamba2, &model_nemotron_h,
     &model_falcon_h1, &model_dots1, &model_solar_open, &model_cwm,
-    &model_jais2, &model_exaone_moe,
+    &model_jais2, &model_exaone_moe, &model_hunyuan_moe,
 };
 /* clang-format on */
 enum { N_FAMILIES = sizeof families / sizeof *families };

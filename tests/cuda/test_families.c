@@ -91,6 +91,7 @@ static const char *const models[] = {
     "folders/cwm",
     "families/jais2.gguf",
     "families/exaone_moe.gguf",
+    "families/hunyuan_moe.gguf",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

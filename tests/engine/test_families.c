@@ -107,6 +107,8 @@ static const char *const models[] = {
     "folders/jais2",
     "families/exaone_moe.gguf",
     "folders/exaone_moe",
+    "families/hunyuan_moe.gguf",
+    "folders/hunyuan_moe",
     "families/falcon_h1.gguf",
     "families/granite4_h.gguf",
     "families/lfm2.gguf",

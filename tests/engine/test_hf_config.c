@@ -205,6 +205,13 @@ START_TEST(a_wrong_key_of_a_family_is_named) {
     static const struct wrong_key wrong[] = {
         {FAMILY("HunYuanDenseV1", "\"use_cla\": true"), "use_cla", "only false"},
         {FAMILY("HunYuanDenseV1", "\"use_mla\": true"), "use_mla", "only false"},
+        {FAMILY("HunYuanMoEV1", EXPERTS "\"attention_bias\": true"), "attention_bias",
+         "only false"},
+        {FAMILY("HunYuanMoEV1", "\"num_experts\": 4, \"moe_topk\": [2, 3]"), "num_experts_per_tok",
+         "found an array"},
+        {FAMILY("HunYuanMoEV1",
+                "\"num_experts\": 4, \"moe_topk\": 2, \"moe_intermediate_size\": [32, 48]"),
+         "moe_intermediate_size", "found an array"},
         {FAMILY("Dots1", EXPERTS "\"attention_bias\": true"), "attention_bias", "only false"},
         {FAMILY("SolarOpen", EXPERTS "\"mlp_bias\": true"), "mlp_bias", "only false"},
         {FAMILY("SolarOpen", EXPERTS "\"sliding_window\": 64"), "sliding_window",

@@ -49,6 +49,7 @@ static const struct published {
     {"Solar-Open-100B", "solar_open", {24, 24}, 102651793408 + 48 * 128, 0},
     /* a dense layer, layers with windows and without */
     {"K-EXAONE-236B-A23B", "exaone-moe", {1, 35, 12}, 236571150336 + 47 * 128, 2},
+    {"Hunyuan-A13B-Instruct", "hunyuan-moe", {16, 16}, 80393183232, 0},
     {"Mistral-Small-4-119B-2603", "mistral4", {18, 18}, 118972826624, 0}, /* its text part */
 };
 enum { N_MODELS = sizeof models / sizeof *models };

@@ -303,6 +303,8 @@ NAMES["glm4"] = {**LLAMA_LIKE, "post_self_attn_layernorm": "post_attention_norm"
 NAMES["starcoder2"] = {**LLAMA_LIKE, "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}
 NAMES.update(arcee=LLAMA_LIKE, nemotron=LLAMA_LIKE, jais2=LLAMA_LIKE)
 NAMES["hunyuan"] = {**LLAMA_LIKE, "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"}
+NAMES["hunyuan_moe"] = {**MOE, **NAMES["hunyuan"], "mlp.gate.wg": "ffn_gate_inp",
+                        **{f"mlp.shared_mlp.{kind}_proj": f"ffn_{kind}_shexp" for kind in ("gate", "up", "down")}}
 NAMES["apertus"] = {**LLAMA_LIKE, "attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm"}
 NAMES["ernie4_5_moe"] = {**MOE, **{f"mlp.shared_experts.{kind}_proj": f"ffn_{kind}_shexp" for kind in ("gate", "up", "down")}}
 NAMES.update(ernie4_5=LLAMA_LIKE, mistral3=LLAMA_LIKE, stablelm=LLAMA_LIKE, stablelm_12b=LLAMA_LIKE, cohere2=LLAMA_LIKE, exaone4=NAMES["olmo2"])
@@ -316,7 +318,6 @@ ARCHITECTURES = {"gpt_oss": "gpt-oss", "olmo3": "olmo2", "phi3_long": "phi3", "p
                  "stablelm_12b": "stablelm", "hunyuan": "hunyuan-dense",
                  "ernie4_5_moe": "ernie4_5-moe"}  # families with another name in GGUF
 EXPERTS = ("gpt_oss", "glm4moe", "mixtral", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "qwen3_vl_moe")
-SIGMOID_EXPERTS = ("glm4moe", "dots1", "exaone_moe")
 GEMMA4 = {**NAMES["gemma2"], "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
           "post_per_layer_input_norm": "post_norm"}
 NAMES.update(gemma4=GEMMA4, gemma4_large=GEMMA4)
@@ -335,7 +336,7 @@ NAMES["lfm2"] = {**LLAMA_LIKE, "operator_norm": "attn_norm", "ffn_norm": "ffn_no
                  "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down", "conv.conv": "shortconv.conv",
                  "conv.in_proj": "shortconv.in_proj", "conv.out_proj": "shortconv.out_proj"}
 NAMES["lfm2_moe"] = {**NAMES["lfm2"], "feed_forward.gate": "ffn_gate_inp"}
-ARCHITECTURES.update(lfm2_moe="lfm2moe", exaone_moe="exaone-moe")
+ARCHITECTURES.update(lfm2_moe="lfm2moe", exaone_moe="exaone-moe", hunyuan_moe="hunyuan-moe")
 DELTA = {**MOE, "post_attention_layernorm": "post_attention_norm", "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate",
          "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha", "linear_attn.conv1d": "ssm_conv1d",
          "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out", "linear_attn.in_proj_ba": "ssm_ba"}
@@ -590,24 +591,6 @@ def add_delta_keys(writer, family, c):
         writer.add_expert_shared_feed_forward_length(c.shared_expert_intermediate_size)
 
 
-def first_of(c, *names):
-    return next(getattr(c, name) for name in names if hasattr(c, name))
-
-
-def add_sigmoid_experts(writer, c):
-    """The keys of experts that are chosen by sigmoids, some in groups, with shared ones and layers without."""
-    writer.add_expert_feed_forward_length(c.moe_intermediate_size)
-    writer.add_expert_count(first_of(c, "n_routed_experts", "num_experts"))
-    writer.add_expert_used_count(c.num_experts_per_tok)
-    writer.add_expert_shared_count(first_of(c, "n_shared_experts", "num_shared_experts"))
-    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
-    writer.add_expert_weights_scale(c.routed_scaling_factor)
-    writer.add_expert_weights_norm(c.norm_topk_prob)
-    writer.add_expert_group_count(c.n_group)
-    writer.add_expert_group_used_count(c.topk_group)
-    writer.add_leading_dense_block_count(c.first_k_dense_replace)
-
-
 def add_keys(writer, family, c):
     writer.add_name(f"tiny {family}")
     if family in space_files.NAMES:
@@ -689,9 +672,9 @@ def add_keys(writer, family, c):
         return
     if family in ("granite", "granitemoe"):
         add_granite_keys(writer, c)
-    if family in SIGMOID_EXPERTS:
+    if family in newer_models.EXPERTS or family == "glm4moe":
         add_rope_keys(writer, family, c)
-        add_sigmoid_experts(writer, c)
+        newer_models.EXPERTS.get(family, newer_models.add_sigmoid_experts)(writer, c)
         return
     if family == "gpt_oss":
         writer.add_key_length(c.head_dim)

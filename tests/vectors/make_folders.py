@@ -717,7 +717,7 @@ FOLDERS = {
     "hunyuan": (hunyuan, torch.bfloat16, "1GB", finish_hunyuan),
     "gpt_oss": (gpt_oss, torch.bfloat16, "1GB", None),
     "gpt_oss_mxfp4": (gpt_oss, torch.bfloat16, "1GB", finish_mxfp4),
-    **{name: (make, torch.bfloat16, "1GB", None) for name, make in {
+    **{name: (make, torch.bfloat16, "1GB", newer_models.FINISHES.get(name)) for name, make in {
         "llama_biased": llama_biased, "glm4": glm4, "ernie4_5": ernie4_5, "seed_oss": seed_oss, "starcoder2": starcoder2,
         "stablelm": stablelm, "stablelm_12b": stablelm_12b, "cohere2": cohere2, "exaone4": exaone4, "ministral": ministral, "glm": glm,
         "falcon_11b": falcon_11b, "falcon_40b": family_models.falcon_40b,

@@ -1,5 +1,8 @@
 """More tiny models without weights: of each family a function for its GGUF file, if llama.cpp has the architecture, and one for its
 folder, where the two differ. make_families.py and make_folders.py read the tables at the end."""
+import json
+
+import gguf
 import transformers
 from family_models import CONTEXT, SMALL
 
@@ -66,5 +69,56 @@ def exaone_moe_folder():
         num_experts=8, num_shared_experts=1, n_group=4, topk_group=2, norm_topk_prob=False, num_nextn_predict_layers=1, **EXAONE_MOE, **SMALL))
 
 
-FAMILIES = {"dots1": dots1, "jais2": jais2, "exaone_moe": exaone_moe}
-FOLDERS = {"dots1": dots1_folder, "solar_open": solar_open_folder, "cwm": cwm, "jais2": jais2_folder, "exaone_moe": exaone_moe_folder}
+def hunyuan_moe_of(**more):
+    return transformers.HunYuanMoEV1ForCausalLM(transformers.HunYuanMoEV1Config(
+        num_hidden_layers=2, head_dim=16, rms_norm_eps=1e-5, **{**SMALL, "intermediate_size": 32, **more}))
+
+
+def hunyuan_moe():
+    return hunyuan_moe_of(num_experts=6, moe_topk=3, rope_parameters={"rope_type": "default", "rope_theta": 1e6})
+
+
+def hunyuan_moe_folder():
+    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 1000.0, "factor": 1.0}
+    return hunyuan_moe_of(num_experts=5, moe_topk=2, tie_word_embeddings=True, rope_parameters=rope)
+
+
+def finish_hunyuan_moe(folder):
+    """As published: a number for each layer."""
+    config = json.loads((folder / "config.json").read_text())
+    layers = config["num_hidden_layers"]
+    config.update(moe_topk=[config["moe_topk"]] * layers, moe_intermediate_size=[config["intermediate_size"]] * layers,
+                  num_shared_expert=[1] * layers, use_cla=False, use_qk_norm=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def first_of(c, *names):
+    return next(getattr(c, name) for name in names if hasattr(c, name))
+
+
+def add_sigmoid_experts(writer, c):
+    """The keys of experts that are chosen by sigmoids, some in groups, with shared ones and layers without."""
+    writer.add_expert_feed_forward_length(c.moe_intermediate_size)
+    writer.add_expert_count(first_of(c, "n_routed_experts", "num_experts"))
+    writer.add_expert_used_count(c.num_experts_per_tok)
+    writer.add_expert_shared_count(first_of(c, "n_shared_experts", "num_shared_experts"))
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    writer.add_expert_weights_scale(c.routed_scaling_factor)
+    writer.add_expert_weights_norm(c.norm_topk_prob)
+    writer.add_expert_group_count(c.n_group)
+    writer.add_expert_group_used_count(c.topk_group)
+    writer.add_leading_dense_block_count(c.first_k_dense_replace)
+
+
+def add_hunyuan_experts(writer, c):
+    writer.add_expert_feed_forward_length(c.intermediate_size)
+    writer.add_expert_shared_feed_forward_length(c.intermediate_size)
+    writer.add_expert_count(c.num_experts)
+    writer.add_expert_used_count(c.moe_topk)
+    writer.add_expert_shared_count(1)
+
+
+FAMILIES = {"dots1": dots1, "jais2": jais2, "exaone_moe": exaone_moe, "hunyuan_moe": hunyuan_moe}
+FOLDERS = {"dots1": dots1_folder, "solar_open": solar_open_folder, "cwm": cwm, "jais2": jais2_folder, "exaone_moe": exaone_moe_folder, "hunyuan_moe": hunyuan_moe_folder}
+FINISHES = {"hunyuan_moe": finish_hunyuan_moe}  # changes to a folder
+EXPERTS = {"dots1": add_sigmoid_experts, "exaone_moe": add_sigmoid_experts, "hunyuan_moe": add_hunyuan_experts}  # keys of GGUF files

@@ -6,7 +6,8 @@
  * and has norms over all heads. ERNIE 4.5 (Baidu 2025) scores by a softmax with a correction; some
  * layers have a plain MLP. Dots 1 (Xiaohongshu 2025) has Qwen3's attention and such experts as
  * GLM-4.5 (glm.c): sigmoids with a correction, in groups, and shared ones; the first layers have a
- * plain MLP. */
+ * plain MLP. HunYuan's MoE models (Tencent 2025) have the attention of its dense ones (qwen.c), and
+ * a shared expert as wide as an MLP. */
 #include "engine/models/families/family.h"
 
 #define ROLES_EXPERTS                                                                              \
@@ -23,6 +24,7 @@ static enum status finish_granite(struct model_config *config, struct err *err) 
 static const char *const dots1_hf[] = {"Dots1ForCausalLM", NULL};
 static const char *const ernie_hf[] = {"Ernie4_5_MoeForCausalLM", NULL};
 static const char *const granite_hf[] = {"GraniteMoeForCausalLM", NULL};
+static const char *const hunyuan_hf[] = {"HunYuanMoEV1ForCausalLM", NULL};
 static const char *const olmoe_hf[] = {"OlmoeForCausalLM", NULL};
 static const char *const minimax_m2_hf[] = {"MiniMaxM2ForCausalLM", NULL};
 static const char *const mixtral_hf[] = {"MixtralForCausalLM", NULL};
@@ -51,6 +53,14 @@ static const struct role_alias qwen3vl_alias[] = {{ROLE_EXPERTS_DOWN, "mlp.exper
 static const struct role_alias ernie_alias[] = {
     {ROLE_ROUTER_CORRECTION, "mlp.moe_statics.e_score_correction_bias"}, ALIAS_SHARED, {0}};
 static const struct role_alias shared_alias[] = {ALIAS_SHARED, {0}};
+static const struct role_alias hunyuan_alias[] = {
+    {ROLE_Q_NORM, "self_attn.query_layernorm.weight"},
+    {ROLE_K_NORM, "self_attn.key_layernorm.weight"},
+    {ROLE_ROUTER, "mlp.gate.wg.weight"},
+    {ROLE_SHARED_GATE, "mlp.shared_mlp.gate_proj.weight"},
+    {ROLE_SHARED_UP, "mlp.shared_mlp.up_proj.weight"},
+    {ROLE_SHARED_DOWN, "mlp.shared_mlp.down_proj.weight"},
+    {0}};
 
 static const struct role_alias granite_alias[] = {
     {ROLE_ROUTER, "block_sparse_moe.router.layer.weight"},
@@ -164,4 +174,15 @@ const struct model_family model_dots1 = {
     .windows = WINDOWS_LISTED,
     .by_sigmoid = true,
     .folder = {.alias = shared_alias},
+};
+
+const struct model_family model_hunyuan_moe = {
+    .gguf = "hunyuan-moe",
+    .hf = hunyuan_hf,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_QK_NORM | ROLES_EXPERTS | ROLES_SHARED,
+    .optional = ROLE_BIT(ROLE_OUTPUT),
+    FAMILY_USUAL,
+    .norms_heads_last = true,
+    .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
+    .folder = {.alias = hunyuan_alias},
 };
