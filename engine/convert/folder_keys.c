@@ -170,8 +170,9 @@ static void put_options(struct keyer *k, const struct model_config *m,
         put_float(k, "logit_scale",
                   is_granite(k) ? 1 / (double)m->logit_scale : (double)m->logit_scale);
     /* programs know this from the architecture */
-    bool is_gemma = strncmp(k->architecture, "gemma", 5) == 0;
-    if (m->embedding_scale != 1 && !is_gemma)
+    bool is_known =
+        strncmp(k->architecture, "gemma", 5) == 0 || strcmp(k->architecture, "afmoe") == 0;
+    if (m->embedding_scale != 1 && !is_known)
         put_float(k, "embedding_scale", (double)m->embedding_scale);
 }
 

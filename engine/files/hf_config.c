@@ -206,7 +206,8 @@ static enum status refuse_features(const struct json *root, const struct model_c
                 {"scale_attn_by_inverse_layer_idx", false},
                 {MOE_KEY, c->experts.is_used},
                 {"use_cla", false},
-                {"use_mla", false}};
+                {"use_mla", false},
+                {"mup_enabled", true}};
     static const char both_ways[] = "use_bidirectional_attention";
     const struct json *ways = key_value(root, both_ways);
     char text[64];

@@ -112,7 +112,9 @@ static enum status read_groups(struct model_config *c, const struct json *root, 
             key_int_or(root, "topk_group", 1, e->n_groups, e->n_groups, &e->n_used_groups, err);
     if (!status)
         status = key_int_or(root, "n_shared_experts|num_shared_experts", 1, 64, 1, &shared, err);
-    if (!status) status = key_number_or(root, "routed_scaling_factor", 1e-6, 1e6, 1, &scale, err);
+    if (!status)
+        status =
+            key_number_or(root, "routed_scaling_factor|route_scale", 1e-6, 1e6, 1, &scale, err);
     if (!has_groups) e->n_groups = e->n_used_groups = 1;
     e->F_shared = shared * e->F;
     e->weight_scale = (float)scale;
@@ -156,5 +158,6 @@ enum status hf_experts_read(struct model_config *c, const struct json *root, str
     const bool has_groups = e->by_sigmoid || c->latent.is_used;
     if (!status) status = has_groups ? read_groups(c, root, err) : read_ernie(e, root, err);
     if (status) return status;
-    return key_bool_or(root, "norm_topk_prob|moe_renormalize", e->normalises, &e->normalises, err);
+    return key_bool_or(root, "norm_topk_prob|moe_renormalize|route_norm", e->normalises,
+                       &e->normalises, err);
 }

@@ -10,6 +10,7 @@ void model_buffers(struct model_activations *a, const struct model *model,
     bool first = model->shard.rank == 0;
     bool post =
         config_has(m, ROLE_ATTN_POST_NORM) || config_has(m, ROLE_FFN_POST_NORM) || m->norms_stream;
+    bool gates = config_has(m, ROLE_Q_GATED) || config_has(m, ROLE_ATTN_GATE);
     bool projects = first && config_has(m, ROLE_PROJECT_IN);
     const struct config_widths most = config_widest(m);
     int inputs = m->L * m->P, joins = first ? m->n_ahead * m->K : 0;
@@ -20,7 +21,7 @@ void model_buffers(struct model_activations *a, const struct model *model,
         {"k", &a->k, most.kv, false},
         {"v", &a->v, most.kv, false},
         {"attn_out", &a->attn_out, most.q, false},
-        {"attn_gate", &a->attn_gate, config_has(m, ROLE_Q_GATED) ? m->H * m->D : 0, false},
+        {"attn_gate", &a->attn_gate, gates ? m->H * m->D : 0, false},
         {"state_out", &a->state_out, m->mixes_both ? config_recurrent_width(m) : 0, false},
         {"latent", &a->latent, config_latent_width(m), false},
         {"branch", &a->branch, post ? m->K : 0, false},

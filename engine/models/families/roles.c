@@ -58,7 +58,7 @@ static const struct role_info table[N_ROLES] = {
                       MATRIX(2Q, K, OUTPUTS),
                       2,
                       {ROLE_Q, ROLE_ATTN_GATE}},
-    [ROLE_ATTN_GATE] = {"attn_out_gate.weight", NULL, MATRIX(Q, K, OUTPUTS)},
+    [ROLE_ATTN_GATE] = {"attn_gate.weight", "self_attn.gate_proj.weight", MATRIX(Q, K, OUTPUTS)},
     [ROLE_Q_NORM] = {"attn_q_norm.weight", "self_attn.q_norm.weight", VECTOR(D, NONE)},
     [ROLE_K_NORM] = {"attn_k_norm.weight", "self_attn.k_norm.weight", VECTOR(D, NONE)},
     [ROLE_Q_NORM_ALL] = {"attn_q_norm.weight", "self_attn.q_norm.weight", VECTOR(Q, NONE)},

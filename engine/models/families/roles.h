@@ -53,7 +53,7 @@ enum role {
     ROLE_V_BIAS,
     ROLE_QKV, /* q, k and v in one tensor, in this order; loaded as three */
     ROLE_QKV_BIAS,
-    ROLE_Q_GATED, /* each head's q followed by its gate in one tensor; loaded as two */
+    ROLE_Q_GATED, /* each head's q followed by its gate in one tensor; loaded as q and the next */
     ROLE_ATTN_GATE,
     ROLE_Q_NORM,
     ROLE_K_NORM,
