@@ -92,6 +92,7 @@ static const char *const models[] = {
     "families/jais2.gguf",
     "families/exaone_moe.gguf",
     "families/hunyuan_moe.gguf",
+    "families/afmoe.gguf",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

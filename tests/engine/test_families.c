@@ -109,6 +109,8 @@ static const char *const models[] = {
     "folders/exaone_moe",
     "families/hunyuan_moe.gguf",
     "folders/hunyuan_moe",
+    "families/afmoe.gguf",
+    "folders/afmoe",
     "families/falcon_h1.gguf",
     "families/granite4_h.gguf",
     "families/lfm2.gguf",

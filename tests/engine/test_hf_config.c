@@ -212,6 +212,8 @@ START_TEST(a_wrong_key_of_a_family_is_named) {
         {FAMILY("HunYuanMoEV1",
                 "\"num_experts\": 4, \"moe_topk\": 2, \"moe_intermediate_size\": [32, 48]"),
          "moe_intermediate_size", "found an array"},
+        {FAMILY("Afmoe", EXPERTS "\"mup_enabled\": false"), "mup_enabled", "only true"},
+        {FAMILY("Afmoe", EXPERTS "\"route_scale\": 0"), "routed_scaling_factor", "found 0"},
         {FAMILY("Dots1", EXPERTS "\"attention_bias\": true"), "attention_bias", "only false"},
         {FAMILY("SolarOpen", EXPERTS "\"mlp_bias\": true"), "mlp_bias", "only false"},
         {FAMILY("SolarOpen", EXPERTS "\"sliding_window\": 64"), "sliding_window",

@@ -50,6 +50,8 @@ static const struct published {
     /* a dense layer, layers with windows and without */
     {"K-EXAONE-236B-A23B", "exaone-moe", {1, 35, 12}, 236571150336 + 47 * 128, 2},
     {"Hunyuan-A13B-Instruct", "hunyuan-moe", {16, 16}, 80393183232, 0},
+    /* dense layers and others, the latter with windows and without. The corrections are weights */
+    {"Trinity-Nano-Preview", "afmoe", {2, 40, 14}, 6120003328, 2},
     {"Mistral-Small-4-119B-2603", "mistral4", {18, 18}, 118972826624, 0}, /* its text part */
 };
 enum { N_MODELS = sizeof models / sizeof *models };

@@ -53,7 +53,7 @@ def randomise(model, seed):
     1; biases up to 0.5. Experts of gpt_oss are larger, so that its clamps are reached."""
     draw = torch.Generator().manual_seed(seed)
     adds_one = has_plus_one(model.config.model_type)
-    scales = "gemma" in model.config.model_type
+    scales = "gemma" in model.config.model_type or model.config.model_type == "afmoe"
     is_clamped = model.config.model_type == "gpt_oss"
     for name, p in sorted(model.named_parameters()):
         u = torch.rand(p.shape, generator=draw) * 2 - 1
@@ -158,8 +158,14 @@ def tied_rule(model):
     return sigmoids_tied if corrections(model) else experts_tied
 
 
+def named_corrections(model):
+    """Returns buffers, and the parameters of AFMoE."""
+    return [(name, b) for name, b in model.named_buffers() if name.endswith(CORRECTIONS)] + [
+        (name, p) for name, p in model.named_parameters() if name.endswith(".expert_bias")]
+
+
 def corrections(model):
-    return [b for name, b in model.named_buffers() if name.endswith(CORRECTIONS)]
+    return [correction for _, correction in named_corrections(model)]
 
 
 def sigmoids_tied(router_logits, model):
@@ -305,6 +311,9 @@ NAMES.update(arcee=LLAMA_LIKE, nemotron=LLAMA_LIKE, jais2=LLAMA_LIKE)
 NAMES["hunyuan"] = {**LLAMA_LIKE, "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"}
 NAMES["hunyuan_moe"] = {**MOE, **NAMES["hunyuan"], "mlp.gate.wg": "ffn_gate_inp",
                         **{f"mlp.shared_mlp.{kind}_proj": f"ffn_{kind}_shexp" for kind in ("gate", "up", "down")}}
+NAMES["afmoe"] = {**NAMES["olmo2"], **{f"mlp.shared_experts.{kind}_proj": f"ffn_{kind}_shexp" for kind in ("gate", "up", "down")},
+                  "pre_mlp_layernorm": "ffn_norm", "post_mlp_layernorm": "post_ffw_norm", "mlp.router.gate": "ffn_gate_inp",
+                  "self_attn.gate_proj": "attn_gate"}
 NAMES["apertus"] = {**LLAMA_LIKE, "attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm"}
 NAMES["ernie4_5_moe"] = {**MOE, **{f"mlp.shared_experts.{kind}_proj": f"ffn_{kind}_shexp" for kind in ("gate", "up", "down")}}
 NAMES.update(ernie4_5=LLAMA_LIKE, mistral3=LLAMA_LIKE, stablelm=LLAMA_LIKE, stablelm_12b=LLAMA_LIKE, cohere2=LLAMA_LIKE, exaone4=NAMES["olmo2"])
@@ -443,7 +452,7 @@ def add_tensors(writer, family, model):
             name = name.replace("q_proj", "qkv_proj")
         if family == "glm" and ("self_attn.k_proj" in name or "self_attn.v_proj" in name):
             continue
-        if "layernorm.norms." in name or ".act_fn." in name:
+        if "layernorm.norms." in name or ".act_fn." in name or name.endswith(".expert_bias"):
             continue
         if "moe_statics" in name:
             writer.add_tensor(f"blk.{name.split('.')[2]}.exp_probs_b.bias", data.numpy())
@@ -476,9 +485,8 @@ def add_head_norms(writer, model):
 
 
 def add_corrections(writer, model):
-    for name, b in model.named_buffers():
-        if name.endswith(CORRECTIONS):
-            writer.add_tensor(f"blk.{name.split('.')[2]}.exp_probs_b.bias", b.numpy())
+    for name, b in named_corrections(model):
+        writer.add_tensor(f"blk.{name.split('.')[2]}.exp_probs_b.bias", b.data.numpy())
 
 
 def add_xielu(writer, model):
@@ -501,7 +509,7 @@ def add_rope_keys(writer, family, c):
     writer.add_value_length(head)
     writer.add_rope_dimension_count(int(head * rope.get("partial_rotary_factor", 1)))
     writer.add_rope_freq_base(rope["rope_theta"] * rope.get("alpha", 1) ** (head / (head - 2)))
-    if family in ("cohere2", "exaone4", "exaone_moe"):
+    if family in ("cohere2", "exaone4", "exaone_moe", "afmoe"):
         writer.add_sliding_window(c.sliding_window)
     if family == "exaone_moe":  # with a layer that guesses ahead, of which the pattern does not know
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in c.layer_types])

@@ -92,6 +92,22 @@ def finish_hunyuan_moe(folder):
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
+AFMOE = {"rms_norm_eps": 1e-5, "sliding_window": 12, "moe_intermediate_size": 32, "num_experts_per_tok": 3, "mup_enabled": True}
+
+
+def afmoe():
+    """The fourth layer has neither a window nor positions."""
+    return transformers.AfmoeForCausalLM(transformers.AfmoeConfig(
+        num_hidden_layers=5, head_dim=8, num_dense_layers=1, num_experts=6, num_shared_experts=2, route_scale=1.5, rope_theta=1e6,
+        **AFMOE, **SMALL))
+
+
+def afmoe_folder():
+    return transformers.AfmoeForCausalLM(transformers.AfmoeConfig(
+        num_hidden_layers=3, head_dim=16, num_dense_layers=2, num_experts=8, num_shared_experts=1, route_scale=2.826,
+        layer_types=["full_attention", "sliding_attention", "full_attention"], score_func="sigmoid", route_norm=True, **AFMOE, **SMALL))
+
+
 def first_of(c, *names):
     return next(getattr(c, name) for name in names if hasattr(c, name))
 
@@ -103,11 +119,11 @@ def add_sigmoid_experts(writer, c):
     writer.add_expert_used_count(c.num_experts_per_tok)
     writer.add_expert_shared_count(first_of(c, "n_shared_experts", "num_shared_experts"))
     writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
-    writer.add_expert_weights_scale(c.routed_scaling_factor)
-    writer.add_expert_weights_norm(c.norm_topk_prob)
-    writer.add_expert_group_count(c.n_group)
-    writer.add_expert_group_used_count(c.topk_group)
-    writer.add_leading_dense_block_count(c.first_k_dense_replace)
+    writer.add_expert_weights_scale(first_of(c, "routed_scaling_factor", "route_scale"))
+    writer.add_expert_weights_norm(getattr(c, "norm_topk_prob", True))
+    writer.add_expert_group_count(getattr(c, "n_group", 1))
+    writer.add_expert_group_used_count(getattr(c, "topk_group", 1))
+    writer.add_leading_dense_block_count(first_of(c, "first_k_dense_replace", "num_dense_layers"))
 
 
 def add_hunyuan_experts(writer, c):
@@ -118,7 +134,8 @@ def add_hunyuan_experts(writer, c):
     writer.add_expert_shared_count(1)
 
 
-FAMILIES = {"dots1": dots1, "jais2": jais2, "exaone_moe": exaone_moe, "hunyuan_moe": hunyuan_moe}
-FOLDERS = {"dots1": dots1_folder, "solar_open": solar_open_folder, "cwm": cwm, "jais2": jais2_folder, "exaone_moe": exaone_moe_folder, "hunyuan_moe": hunyuan_moe_folder}
+FAMILIES = {"dots1": dots1, "jais2": jais2, "exaone_moe": exaone_moe, "hunyuan_moe": hunyuan_moe, "afmoe": afmoe}
+FOLDERS = {"dots1": dots1_folder, "solar_open": solar_open_folder, "cwm": cwm, "jais2": jais2_folder, "exaone_moe": exaone_moe_folder, "hunyuan_moe": hunyuan_moe_folder,
+           "afmoe": afmoe_folder}
 FINISHES = {"hunyuan_moe": finish_hunyuan_moe}  # changes to a folder
-EXPERTS = {"dots1": add_sigmoid_experts, "exaone_moe": add_sigmoid_experts, "hunyuan_moe": add_hunyuan_experts}  # keys of GGUF files
+EXPERTS = {"dots1": add_sigmoid_experts, "exaone_moe": add_sigmoid_experts, "hunyuan_moe": add_hunyuan_experts, "afmoe": add_sigmoid_experts}  # keys of GGUF files

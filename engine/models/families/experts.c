@@ -7,7 +7,11 @@
  * layers have a plain MLP. Dots 1 (Xiaohongshu 2025) has Qwen3's attention and such experts as
  * GLM-4.5 (glm.c): sigmoids with a correction, in groups, and shared ones; the first layers have a
  * plain MLP. HunYuan's MoE models (Tencent 2025) have the attention of its dense ones (qwen.c), and
- * a shared expert as wide as an MLP. */
+ * a shared expert as wide as an MLP. AFMoE (Trinity, Arcee AI 2025) has norms before and after both
+ * branches, gates of attention's output, scaled embeddings and such experts as Dots 1; every fourth
+ * layer has neither window nor positions. */
+#include <math.h>
+
 #include "engine/models/families/family.h"
 
 #define ROLES_EXPERTS                                                                              \
@@ -21,6 +25,7 @@ static enum status finish_granite(struct model_config *config, struct err *err) 
     return STATUS_OK;
 }
 
+static const char *const afmoe_hf[] = {"AfmoeForCausalLM", NULL};
 static const char *const dots1_hf[] = {"Dots1ForCausalLM", NULL};
 static const char *const ernie_hf[] = {"Ernie4_5_MoeForCausalLM", NULL};
 static const char *const granite_hf[] = {"GraniteMoeForCausalLM", NULL};
@@ -53,6 +58,12 @@ static const struct role_alias qwen3vl_alias[] = {{ROLE_EXPERTS_DOWN, "mlp.exper
 static const struct role_alias ernie_alias[] = {
     {ROLE_ROUTER_CORRECTION, "mlp.moe_statics.e_score_correction_bias"}, ALIAS_SHARED, {0}};
 static const struct role_alias shared_alias[] = {ALIAS_SHARED, {0}};
+static const struct role_alias afmoe_alias[] = {{ROLE_FFN_NORM, "pre_mlp_layernorm.weight"},
+                                                {ROLE_FFN_POST_NORM, "post_mlp_layernorm.weight"},
+                                                {ROLE_ROUTER, "mlp.router.gate.weight"},
+                                                {ROLE_ROUTER_CORRECTION, "mlp.expert_bias"},
+                                                ALIAS_SHARED,
+                                                {0}};
 static const struct role_alias hunyuan_alias[] = {
     {ROLE_Q_NORM, "self_attn.query_layernorm.weight"},
     {ROLE_K_NORM, "self_attn.key_layernorm.weight"},
@@ -185,4 +196,27 @@ const struct model_family model_hunyuan_moe = {
     .norms_heads_last = true,
     .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
     .folder = {.alias = hunyuan_alias},
+};
+
+static enum status finish_afmoe(struct model_config *config, struct err *err) {
+    (void)err;
+    for (int i = 0; i < config->L; i++) config->layer[i].has_no_rope = !config->layer[i].slides;
+    config->embedding_scale = sqrtf((float)config->K);
+    return STATUS_OK;
+}
+
+const struct model_family model_afmoe = {
+    .gguf = "afmoe",
+    .hf = afmoe_hf,
+    .roles = ROLES_LLAMA | ROLES_QK_NORM | ROLE_BIT(ROLE_ATTN_GATE) |
+             ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_FFN_POST_NORM) | ROLES_EXPERTS |
+             ROLE_BIT(ROLE_ROUTER_CORRECTION) | ROLES_SHARED,
+    .optional = ROLE_BIT(ROLE_OUTPUT),
+    FAMILY_USUAL,
+    .windows = WINDOWS_PATTERN,
+    .full_every = 4,
+    .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
+    .by_sigmoid = true,
+    .folder = {.alias = afmoe_alias},
+    .finish = finish_afmoe,
 };

@@ -255,7 +255,7 @@ extern const struct model_family model_deepseek2, model_deepseek_v2, model_deeps
     model_glm4_moe_lite, model_kimi_linear, model_mistral4; /* deepseek.c */
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
     model_granitemoe, model_minimax_m2, model_qwen3vlmoe, model_ernie4_5_moe, model_dots1,
-    model_hunyuan_moe; /* experts.c */
+    model_hunyuan_moe, model_afmoe; /* experts.c */
 extern const struct model_family model_gpt_oss, model_glm4_moe, model_solar_open;
 extern const struct model_family model_bert, model_roberta, model_nomic, model_modern,
     model_gemma_embedding, model_jina;
