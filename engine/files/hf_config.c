@@ -402,8 +402,21 @@ enum status hf_config_read(struct model_config *config, struct hf_config *hf, st
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
+/* Is the class a model of several parts whose text part may be of any family? */
+static bool wraps_text(const struct json *class) {
+    static const char *const wrappers[] = {
+        "AyaVisionForConditionalGeneration", "Idefics3ForConditionalGeneration",
+        "InternVLForConditionalGeneration",  "KimiK25ForConditionalGeneration",
+        "Kimi_K25ForConditionalGeneration",  "Lfm2VlForConditionalGeneration",
+        "LlavaForConditionalGeneration",     "SmolVLMForConditionalGeneration"};
+    for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++)
+        if (json_is_text(class, wrappers[i])) return true;
+    return false;
+}
+
 const char *hf_config_architecture(const struct hf_config *hf, size_t *length) {
     const struct json *name = json_first(key_value(hf->root, "architectures"));
+    if (hf->text != hf->root && wraps_text(name)) name = key_value(hf->text, "model_type");
     if (!name) name = key_value(hf->root, "model_type");
     const char *text = json_is(name, JSON_STRING) ? name->string : "";
     *length = strlen(text);

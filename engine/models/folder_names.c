@@ -106,20 +106,13 @@ static const char *without_wrapper(const char *name) {
 
 /* Returns the name without the prefix of some checkpoints. */
 static const char *without_prefix(const char *name) {
-    static const char *const prefixes[] = {"bert.encoder.",
-                                           "roberta.encoder.",
-                                           "encoder.",
-                                           "bert.",
-                                           "roberta.",
-                                           "model.language_model.",
-                                           "language_model.model.",
-                                           "language_model.",
-                                           "model.decoder.",
-                                           "decoder.",
-                                           "model.",
-                                           "transformer.",
-                                           "gpt_neox.",
-                                           "backbone."};
+    /* clang-format off */
+    static const char *const prefixes[] = {
+        "bert.encoder.", "roberta.encoder.", "encoder.", "bert.", "roberta.",
+        "model.language_model.", "language_model.model.", "language_model.",
+        "model.text_model.", "model.decoder.", "decoder.", "model.", "transformer.",
+        "gpt_neox.", "backbone."};
+    /* clang-format on */
     name = without_wrapper(name);
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
         size_t n = strlen(prefixes[i]);
@@ -132,7 +125,8 @@ static const char *without_prefix(const char *name) {
 static bool is_of_other_part(const char *name) {
     static const char *const parts[] = {"vision_tower.", "vision_model.",          "visual.",
                                         "audio_tower.",  "multi_modal_projector.", "embed_vision.",
-                                        "embed_audio.",  "vision_embedder."};
+                                        "embed_audio.",  "vision_embedder.",       "connector.",
+                                        "mm_projector."};
     const char *rest = without_wrapper(name);
     if (strncmp(rest, "model.", 6) == 0) rest += 6;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

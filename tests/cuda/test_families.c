@@ -93,6 +93,7 @@ static const char *const models[] = {
     "families/exaone_moe.gguf",
     "families/hunyuan_moe.gguf",
     "families/afmoe.gguf",
+    "folders/smolvlm",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

@@ -111,6 +111,8 @@ static const char *const models[] = {
     "folders/hunyuan_moe",
     "families/afmoe.gguf",
     "folders/afmoe",
+    "folders/internvl",
+    "folders/smolvlm",
     "families/falcon_h1.gguf",
     "families/granite4_h.gguf",
     "families/lfm2.gguf",

@@ -214,6 +214,15 @@ START_TEST(a_wrong_key_of_a_family_is_named) {
          "moe_intermediate_size", "found an array"},
         {FAMILY("Afmoe", EXPERTS "\"mup_enabled\": false"), "mup_enabled", "only true"},
         {FAMILY("Afmoe", EXPERTS "\"route_scale\": 0"), "routed_scaling_factor", "found 0"},
+        {"{\"architectures\": [\"InternVLForConditionalGeneration\"], \"text_config\": "
+         "{\"model_type\": \"qwen9\"}}",
+         "architectures", "\"qwen9\" is not supported"},
+        {"{\"architectures\": [\"InternVLForConditionalGeneration\"], \"model_type\": "
+         "\"internvl\"}",
+         "architectures", "\"InternVLForConditionalGeneration\""},
+        {"{\"architectures\": [\"InternVLForCausalLM\"], \"text_config\": {\"model_type\": "
+         "\"qwen3\"}}",
+         "architectures", "\"InternVLForCausalLM\""},
         {FAMILY("Dots1", EXPERTS "\"attention_bias\": true"), "attention_bias", "only false"},
         {FAMILY("SolarOpen", EXPERTS "\"mlp_bias\": true"), "mlp_bias", "only false"},
         {FAMILY("SolarOpen", EXPERTS "\"sliding_window\": 64"), "sliding_window",
@@ -382,6 +391,23 @@ START_TEST(without_weights_it_must_be_asked_for) {
 }
 END_TEST
 
+/* The class of the whole model does not name the family of its text part. */
+START_TEST(a_text_part_may_be_of_any_family) {
+    struct model_file file;
+    struct model_config c =
+        read_config(&file, "{\"architectures\": [\"InternVLForConditionalGeneration\"], "
+                           "\"text_config\": {\"model_type\": \"qwen3\", " SHAPE "}}");
+    ck_assert_str_eq(c.architecture, "qwen3");
+    model_file_close(&file);
+    c = read_config(&file,
+                    "{\"architectures\": [\"KimiK25ForConditionalGeneration\"], \"text_config\": "
+                    "{\"model_type\": \"kimi_k2\", \"kv_lora_rank\": 32, \"qk_nope_head_dim\": 16, "
+                    "\"qk_rope_head_dim\": 8, \"v_head_dim\": 16, " EXPERTS SHAPE "}}");
+    ck_assert_str_eq(c.architecture, "deepseek_v3");
+    model_file_close(&file);
+}
+END_TEST
+
 /* A file need not describe the rotation of a kind of layer that the model does not have. */
 START_TEST(rotations_are_of_the_kinds_that_there_are) {
     struct model_file file;
@@ -427,6 +453,7 @@ int main(void) {
     tcase_add_test(core, tensors_are_listed);
     tcase_add_test(core, families_differ);
     tcase_add_test(core, rotations_are_of_the_kinds_that_there_are);
+    tcase_add_test(core, a_text_part_may_be_of_any_family);
     tcase_add_test(core, a_text_config_may_omit_usual_values);
     tcase_add_test(core, weights_do_not_depend_on_the_parts);
     tcase_add_test(core, a_random_model_runs);

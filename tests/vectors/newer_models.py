@@ -108,6 +108,27 @@ def afmoe_folder():
         layer_types=["full_attention", "sliding_attention", "full_attention"], score_func="sigmoid", route_norm=True, **AFMOE, **SMALL))
 
 
+def with_pictures(name, kind, **more):
+    """A model of several parts; only its text part, of this kind, is run."""
+    text = {name: value for name, value in SMALL.items() if name != "attn_implementation"}
+    side = {"internvl": [8, 8]}.get(name, 8)
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": side,
+              "patch_size": [4, 4] if name == "internvl" else 4}
+    class_name = {"internvl": "InternVL", "smolvlm": "SmolVLM"}[name]
+    config = getattr(transformers, class_name + "Config")(
+        text_config={"model_type": kind, "num_hidden_layers": 2, "tie_word_embeddings": False, "rope_theta": 1e6, **text, **more},
+        vision_config=vision, tie_word_embeddings=False, attn_implementation="eager")
+    return getattr(transformers, class_name + "ForConditionalGeneration")(config)
+
+
+def internvl():
+    return with_pictures("internvl", "qwen3", head_dim=16)
+
+
+def smolvlm():
+    return with_pictures("smolvlm", "llama")
+
+
 def first_of(c, *names):
     return next(getattr(c, name) for name in names if hasattr(c, name))
 
@@ -136,6 +157,6 @@ def add_hunyuan_experts(writer, c):
 
 FAMILIES = {"dots1": dots1, "jais2": jais2, "exaone_moe": exaone_moe, "hunyuan_moe": hunyuan_moe, "afmoe": afmoe}
 FOLDERS = {"dots1": dots1_folder, "solar_open": solar_open_folder, "cwm": cwm, "jais2": jais2_folder, "exaone_moe": exaone_moe_folder, "hunyuan_moe": hunyuan_moe_folder,
-           "afmoe": afmoe_folder}
+           "afmoe": afmoe_folder, "internvl": internvl, "smolvlm": smolvlm}
 FINISHES = {"hunyuan_moe": finish_hunyuan_moe}  # changes to a folder
 EXPERTS = {"dots1": add_sigmoid_experts, "exaone_moe": add_sigmoid_experts, "hunyuan_moe": add_hunyuan_experts, "afmoe": add_sigmoid_experts}  # keys of GGUF files
