@@ -180,8 +180,8 @@ int main(int n_arguments, char **arguments) {
     Suite *suite = suite_create("cuda_families");
     TCase *all = tcase_create("all");
     tcase_set_timeout(all, 300);
-    tcase_add_loop_test(all, float32_agrees_with_the_cpu, 0, N_MODELS);
-    tcase_add_loop_test(all, steps_of_any_size_give_the_same_bytes, 0, N_MODELS);
+    suite_add_models(all, float32_agrees_with_the_cpu, models, 0, N_MODELS);
+    suite_add_models(all, steps_of_any_size_give_the_same_bytes, models, 0, N_MODELS);
     suite_add_tcase(suite, all);
     return suite_main(suite);
 }

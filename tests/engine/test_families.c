@@ -430,14 +430,15 @@ int main(void) {
     Suite *suite = suite_create("engine/families");
     TCase *all = tcase_create("all");
     tcase_set_timeout(all, 120);
-    tcase_add_loop_test(all, tokens_are_those_of_transformers, 0, N_MODELS);
-    tcase_add_loop_test(all, two_ranks_give_the_same_tokens, 0, N_MODELS - N_ONE_RANK - N_PACKED);
+    suite_add_models(all, tokens_are_those_of_transformers, models, 0, N_MODELS);
+    suite_add_models(all, two_ranks_give_the_same_tokens, models, 0,
+                     N_MODELS - N_ONE_RANK - N_PACKED);
     tcase_add_test(all, a_short_context_takes_the_short_factors);
-    tcase_add_loop_test(all, models_that_cannot_be_divided_refuse_ranks, N_MODELS - N_ONE_RANK,
-                        N_MODELS);
+    suite_add_models(all, models_that_cannot_be_divided_refuse_ranks, models, N_MODELS - N_ONE_RANK,
+                     N_MODELS);
     tcase_add_test(all, a_recurrent_model_drafts_for_none);
-    tcase_add_loop_test(all, all_paths_give_the_same_bytes, 0, N_MODELS);
-    tcase_add_loop_test(all, steps_of_any_size_give_the_same_bytes, 0, N_MODELS);
+    suite_add_models(all, all_paths_give_the_same_bytes, models, 0, N_MODELS);
+    suite_add_models(all, steps_of_any_size_give_the_same_bytes, models, 0, N_MODELS);
     suite_add_tcase(suite, all);
     return suite_main(suite);
 }
