@@ -30,6 +30,7 @@ LLAMA = "llama-cpp-python==0.3.36"  # the version in bench/peers.sh
 # Folders that llama.cpp's converter refuses, or converts with a loss.
 UNCONVERTED = {
     "cwm": "llama.cpp does not support this architecture",
+    **dict.fromkeys(["internvl", "smolvlm"], "its converter does not know the class of the whole model"),
     "opt": "llama.cpp does not support this architecture",
     "opt_350m": "llama.cpp does not support this architecture",
     "cohere2": "its converter wants an old key of config.json",
@@ -56,8 +57,10 @@ UNCONVERTED = {
     **dict.fromkeys(["gptneox", "gptneox_sequential"], "its converter wants a key of config.json that transformers no longer writes"),
     "qwen3_vl_moe": "its converter takes experts in columns only",
     "gemma4_unified": "its converter cuts the embedding to the tokenizer's tokens, and ours has fewer",
-    "hunyuan": "its converter wants the published context",
+    **dict.fromkeys(["hunyuan", "hunyuan_moe"], "its converter wants the published context"),
     "smollm3": "in its files each fourth layer is without positions",
+    "afmoe": "in its files each fourth layer is without a window",
+    "dots1": "its files cannot hold a window",
     "kimi_linear": "its converter loses the number of groups of experts",
     "kimi_linear_wide": "its files have as many heads in all layers",
     "mistral4": "its converter loses the scales of queries",

@@ -38,6 +38,11 @@ EXPLAINED = {
     "rope.scaling.yarn_attn_factor": "as attn_factor",
     "rope.scaling.type": "longrope, which other programs see by the lists of factors",
     "rope.scaling.original_context_length": "written though it is the context",
+    "rope.scaling.yarn_beta_fast": "written though it is 32",
+    "rope.scaling.yarn_beta_slow": "written though it is 1",
+    "expert_gating_func": "written though the family's files mean it",
+    "expert_group_count": "written though it is 1",
+    "expert_group_used_count": "as expert_group_count",
     "block_count": "with nextn_predict_layers, which ours leaves out with their tensors",
     "nextn_predict_layers": "as block_count",
 }

@@ -5,6 +5,7 @@ import shutil
 
 import kimi_folders
 import make_folders
+import newer_models
 
 
 def glm4_moe_lite(config):
@@ -34,11 +35,15 @@ def falcon_h1(config):
     config["head_dim"] = config["hidden_size"] // config["num_attention_heads"]
 
 
+def solar_open(config):
+    config["partial_rotary_factor"] = 1.0
+
+
 # Names of folders whose files change.
-FINISHES = {"kimi_linear": kimi_folders.finish, "kimi_linear_one": kimi_folders.finish, "mistral4_unscaled": make_folders.finish_ministral3}
+FINISHES = {"hunyuan_moe": newer_models.finish_hunyuan_moe, "kimi_linear": kimi_folders.finish, "kimi_linear_one": kimi_folders.finish, "mistral4_unscaled": make_folders.finish_ministral3}
 # Names of folders whose config.json must be read as it is: transformers would add keys.
 READ_AS_IS = ("nemotron_h",)
-EDITS = {"glm4_moe_lite": glm4_moe_lite, "granite4_h": granite4_h, "granite4_h_moe": granite4_h, "nemotron_h": nemotron_h,
+EDITS = {"glm4_moe_lite": glm4_moe_lite, "exaone_moe": glm4_moe_lite, "solar_open": solar_open, "granite4_h": granite4_h, "granite4_h_moe": granite4_h, "nemotron_h": nemotron_h,
          "falcon_h1": falcon_h1, "falcon_h1_norm": falcon_h1}
 
 
