@@ -86,7 +86,7 @@ static const char *const models[] = {
     "folders/kimi_linear_wide",
     "folders/mistral4",
     "families/deepseek_v2_lite.gguf",
-    "folders/dots1",
+    "families/dots1.gguf",
     "folders/solar_open",
     "folders/cwm",
     "families/jais2.gguf",
