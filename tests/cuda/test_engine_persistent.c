@@ -86,7 +86,7 @@ static unsigned long run_all(const struct request_set *set, const struct setting
     struct run *run = mem_calloc(1, sizeof *run);
     run_open(run, set, setting);
     const unsigned long before = persistent_steps();
-    for (int i = 0; i < set->n_asked; i++) run_add(run, &set->asked[i])->submit_at = 2 * i;
+    for (int i = 0; i < set->n_asked; i++) run_add(run, &set->asked[i])->submit_at = 4 * i;
     run_stepped(run);
     run_close(run);
     ck_assert_msg(run->tally.differences == 0, "%s", run->first_difference);
