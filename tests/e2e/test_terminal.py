@@ -129,7 +129,8 @@ def test_history_may_be_off(chat, tmp_path):
 def test_history_that_cannot_be_written_is_told_once(chat, tmp_path):
     (tmp_path / "state").write_text("a file where a folder should be")
     terminal = chat().wait_prompt().type("a river").type("a lake")
-    assert terminal.text().count("are not saved") == 1 and "Not a directory" in terminal.text()
+    text = "".join(terminal.text().split())
+    assert text.count("arenotsaved") == 1 and "Notadirectory" in text
 
 
 def test_lines_typed_ahead_are_not_lost(chat, tmp_path):
@@ -299,8 +300,8 @@ def test_save_writes_a_request_and_replaces_no_other_file(chat, tmp_path, server
     assert server.post("/v1/chat/completions", {**body, "max_tokens": 1}).status_code == 200
     terminal.type(f"/save {other}").type("/save").type("/save /nowhere/talk.json").type("/save ~/home.json")
     assert other.read_text() == "mine" and (tmp_path / "home.json").exists()
-    text = terminal.text().replace("\n", "")
-    assert "exists already" in text and "needs the name of a file" in text and "No such file" in text
+    text = "".join(terminal.text().split())  # the terminal may break a message at any of its spaces
+    assert "existsalready" in text and "needsthenameofafile" in text and "Nosuchfile" in text
 
 
 def test_stats_count_tokens(chat):
