@@ -109,13 +109,13 @@ static bool plan_precedes(const struct sequence *sequence, int rank, const struc
     return priority != others ? priority < others : rank < item->rank;
 }
 
-/* Lists the running prompts by priority, rank and arrival. Returns their number. */
-static int plan_order_prompts(struct plan *plan) {
-    int n = 0;
+/* Lists the running prompts by priority, rank and arrival. */
+static void plan_order_prompts(struct plan *plan) {
+    plan->n_prompts = 0;
     for (int i = 0; i < plan->n_kept; i++) {
         const struct plan_item *item = &plan->item[i];
         if (sequence_decodes(item->sequence)) continue;
-        int at = n++;
+        int at = plan->n_prompts++;
         for (; at > 0; at--) {
             int before = plan->prompt[at - 1];
             if (!plan_precedes(item->sequence, item->rank, &plan->item[before])) break;
@@ -123,7 +123,6 @@ static int plan_order_prompts(struct plan *plan) {
         }
         plan->prompt[at] = i;
     }
-    return n;
 }
 
 /* Returns the first waiting sequence if the batch has a place and rows may be left to it, or NULL.
@@ -134,15 +133,26 @@ static const struct sequence *plan_first_waiting(struct plan *plan) {
 }
 
 static void plan_serve_prompts(struct plan *plan) {
-    int n = plan_order_prompts(plan);
-    const struct sequence *first = n > 0 ? plan_first_waiting(plan) : NULL;
+    plan_order_prompts(plan);
+    const struct sequence *first = plan->n_prompts > 0 ? plan_first_waiting(plan) : NULL;
     int rank = first ? plan->turn[first->request->share].rows : 0;
-    for (int k = 0; k < n; k++) {
+    plan->leaves_rows = false;
+    for (int k = 0; k < plan->n_prompts; k++) {
         int i = plan->prompt[k];
         if (i >= plan->n_kept) continue; /* it is preempted */
         bool leaves = first && plan_precedes(first, rank, &plan->item[i]);
+        plan->leaves_rows |= leaves;
         plan_serve_running(plan, i, leaves ? sequence_n_schedulable(first) : 0);
     }
+}
+
+/* If no waiting sequence was admitted to the rows that prompts leave, the prompts get them. */
+static void plan_return_rows(struct plan *plan) {
+    if (!plan->leaves_rows || plan->n_items > plan->n_running) return;
+    for (int k = 0; k < plan->n_prompts; k++)
+        if (plan->prompt[k] < plan->n_kept) plan_take_back_rows(plan, &plan->item[plan->prompt[k]]);
+    for (int k = 0; k < plan->n_prompts; k++)
+        if (plan->prompt[k] < plan->n_kept) plan_serve_running(plan, plan->prompt[k], 0);
 }
 
 /* Sequences that decode are first. */
@@ -214,6 +224,7 @@ void plan_make(struct plan *plan, const struct plan_view *view) {
     plan->prompts = plan_count_prompts(plan);
     plan_serve_all_running(plan);
     plan_admit_waiting(plan);
+    plan_return_rows(plan);
     plan_make_room_for_rest(plan);
     plan_drafts(plan);
     plan_check(plan);

@@ -11,8 +11,9 @@
  *     their next request does not wait until a sequence ends.
  *   - Running prompts get rows by priority, then by rank: first the first running sequence of each
  *     share, then the second ones. A waiting sequence is ranked behind those of its share that run;
- *     prompts behind it leave it rows, but get at least one tile. So a short prompt does not wait
- *     for the long ones of another share. With one share this is the order of arrival.
+ *     prompts behind it leave it rows, but get at least one tile; if it lacks room, they get the
+ *     rows themselves. So a short prompt does not wait for the long ones of another share. With one
+ *     share this is the order of arrival.
  *   - First all running sequences that need one row (decodes) get it, then running ones that need
  *     more, then waiting ones, while rows, logit rows and blocks last. A long prompt gets the rows
  *     that are left, so several prompts may share a step. If any sequence decodes, prompts get at
@@ -162,7 +163,9 @@ struct plan {
     uint64_t epoch;
     struct turn *turn; /* [n_shares] */
     int *prompt;       /* [max_seqs] indexes of running items that do not decode, in their order */
-    int32_t *hit;      /* [n_blocks] hits of the waiting sequence that is checked */
+    int n_prompts;
+    bool leaves_rows; /* one of them leaves rows to a waiting sequence */
+    int32_t *hit;     /* [n_blocks] hits of the waiting sequence that is checked */
     int max_items, n_blocks, n_shares;
 };
 

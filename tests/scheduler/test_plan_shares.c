@@ -99,6 +99,19 @@ START_TEST(a_long_prompt_gets_a_tile) {
 }
 END_TEST
 
+/* A waiting prompt without room for its blocks leaves the rows to the running one. */
+START_TEST(rows_that_nobody_takes_return) {
+    begin(56, 8, 64, 8, false);
+    struct sequence *first = run_of(0, 9, 8), *along = run_of(0, 200, 8),
+                    *other = wait_of(1, 90, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(first), 1);
+    ck_assert_int_eq(rows_of(along), 63);
+    ck_assert_int_eq(rows_of(other), -1);
+    end();
+}
+END_TEST
+
 /* Rows are left only to a sequence that the step may admit. */
 START_TEST(a_full_batch_leaves_no_rows) {
     begin(100, 2, 64, 8, false);
@@ -199,6 +212,7 @@ int main(void) {
     tcase_add_test(core, prompts_of_shares_take_turns);
     tcase_add_test(core, a_long_prompt_leaves_rows_to_another_share);
     tcase_add_test(core, a_long_prompt_gets_a_tile);
+    tcase_add_test(core, rows_that_nobody_takes_return);
     tcase_add_test(core, a_full_batch_leaves_no_rows);
     tcase_add_test(core, whole_prompts_are_not_divided);
     tcase_add_test(core, no_share_fills_the_batch);
