@@ -115,32 +115,37 @@ static void check_paths(enum dtype type, int N, int K, bool as_float, const int 
 /* Every number of rows of a tile, and some that need several tiles: row i is the same as in the
  * call of 70 rows. */
 START_TEST(rows_do_not_depend_on_each_other) {
-    int counts[20] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 48, 70};
-    check_paths(all_types[_i], 50, 256, false, counts, 20);
+    int counts[22] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
+                      12, 13, 14, 15, 16, 17, 18, 19, 31, 48, 70};
+    check_paths(all_types[_i], 50, 256, false, counts, 22);
 }
 END_TEST
 
 START_TEST(shapes_of_every_kind) {
-    static const int shapes[][2] = {{1, 32}, {16, 96}, {17, 64}, {333, 32}, {15, 1536}};
-    int counts[3] = {1, 6, 20};
+    static const int shapes[][2] = {{1, 32},    {16, 96}, {17, 64}, {333, 32},
+                                    {15, 1536}, {40, 64}, {19, 32}};
+    int counts[6] = {1, 2, 3, 4, 6, 20};
     enum dtype type = all_types[_i];
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 7; i++) {
         int elements = dtype_block_elements((int)type);
         int K = shapes[i][1] * (elements > 32 ? elements / 32 : 1);
         if (elements == 1) K += i - 2; /* float rows need not be whole blocks */
-        check_paths(type, shapes[i][0], K > 3000 ? 1536 : K, i % 2 == 1, counts, 3);
+        check_paths(type, shapes[i][0], K > 3000 ? 1536 : K, i % 2 == 1, counts, 6);
     }
 }
 END_TEST
 
 /* All codes and all inputs are at an end of their range: the largest sums, which no path may
- * saturate. */
+ * saturate. One row, a few and more have kernels of their own. */
 START_TEST(the_largest_sums_are_exact) {
-    enum { N = 16, K = 256, M = 3 };
+    enum { N = 16, K = 256, M = 5 };
     static const uint8_t bytes[] = {0xff, 0x00, 0x80, 0x7f};
     uint64_t state = 17;
     float x[M * K];
-    for (int k = 0; k < K; k++) x[k] = 1, x[K + k] = -1, x[2 * K + k] = k % 2 ? 1.0f : -1.0f;
+    for (int k = 0; k < M * K; k++) {
+        const float signs[] = {1, -1, k % 2 ? 1.0f : -1.0f};
+        x[k] = signs[k / K % 3];
+    }
     for (int i = 0; i < 4; i++) {
         void *rows = filled_weights(&state, all_types[_i], N * K, bytes[i]);
         struct backend *plain = open_backend("plain", 1, M, K);
@@ -148,9 +153,11 @@ START_TEST(the_largest_sums_are_exact) {
         backend_close(plain);
         for (const char *const *path = backend_cpu_paths(); *path; path++) {
             struct backend *b = open_backend(*path, 1, M, K);
-            float *y = product(b, all_types[_i], N, K, rows, x, M, false);
-            assert_same_floats(y, right, M * N, *path);
-            free(y);
+            for (int m = 1; m <= M; m++) {
+                float *y = product(b, all_types[_i], N, K, rows, x, m, false);
+                assert_same_floats(y, right, (size_t)m * N, *path);
+                free(y);
+            }
             backend_close(b);
         }
         free(rows), free(right);

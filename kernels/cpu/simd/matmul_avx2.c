@@ -1,5 +1,6 @@
-/* Quantised products with AVX2: half a panel (8 outputs) at a time, with a block's codes in 8
- * registers, one row after the other. The sums of all rows stay in the L1 cache.
+/* Quantised products with AVX2. More than four rows: half a panel (8 outputs) at a time, with a
+ * block's codes in 8 registers, one row after the other; the sums of all rows stay in the L1 cache.
+ * Up to four rows: matmul_quant_256.inc.
  *
  * Exactness. vpmaddubsw multiplies unsigned by signed bytes and adds pairs into 16 bits with
  * saturation. Activations are -127..127, so a pair of codes of 4, 5 or 6 bits is at most 2 * 15 *
@@ -11,16 +12,20 @@
 #include "kernels/cpu/simd/peak.h"
 #include "kernels/cpu/simd/unpack_256.h"
 
+/* The number of groups whose pairs 16 bits can hold, as derived at the head of this file. */
+INLINE int groups_of_words(const struct format format) {
+    return format.bits == 6 ? 2 : format.bits == 5 || format.halved ? 4 : 8;
+}
+
 INLINE __m256i widened(__m256i words) {
     return _mm256_madd_epi16(words, _mm256_set1_epi16(1));
 }
 
-/* Sum of code * activation over groups from..to-1. 16-bit sums are widened after the number of
- * groups derived at the head of this file. The barrier keeps a single chain of additions: gcc 12
- * would make a tree, whose registers spill the block's scales to memory. */
+/* Sum of code * activation over groups from..to-1. The barrier keeps a single chain of additions:
+ * gcc 12 would make a tree, whose registers spill the block's scales to memory. */
 INLINE __m256i dot_codes(const __m256i *v, const int8_t *q, const int from, const int to,
                          const struct format format) {
-    const int groups = format.bits == 6 ? 2 : format.bits == 5 || format.halved ? 4 : 8;
+    const int groups = groups_of_words(format);
     __m256i sum = _mm256_setzero_si256(), words = sum;
     UNROLL for (int g = from; g < to; g++) {
         __m256i pairs = _mm256_maddubs_epi16(v[g], four_inputs(q, g));
@@ -92,6 +97,58 @@ INLINE void product_rows(const struct call *c, float (*acc)[LANES], const struct
         if (c->tile == 0) fetch(ahead, share);
         add_block(c, acc, i, 0, format);
         add_block(c, acc, i, 1, format);
+    }
+}
+
+/* ---- few rows ------------------------------------------------------------------------------- */
+
+/* Adds n rows' products of a group of unsigned codes, the k-th of a block or half, to 16-bit sums,
+ * and widens these if the next group could exceed their range. */
+INLINE void multiply_codes(__m256i (*sum)[2], __m256i (*words)[2], __m256i v, const int8_t *q,
+                           const int k, const int half, const int n, const struct format format) {
+    const int groups = groups_of_words(format);
+    UNROLL_FOR(r, n) {
+        __m256i pairs = _mm256_maddubs_epi16(v, four_inputs(q + r * BLOCK, 0));
+        __m256i all = k % groups == 0 ? pairs : _mm256_add_epi16(words[r][half], pairs);
+        __asm__("" : "+x"(all));
+        words[r][half] = all;
+        if ((k + 1) % groups == 0) sum[r][half] = _mm256_add_epi32(sum[r][half], widened(all));
+    }
+}
+
+/* The same for signed codes. */
+INLINE void multiply_signed(__m256i (*sum)[2], __m256i v, const int8_t *q, const int half,
+                            const int n) {
+    const __m256i magnitudes = _mm256_abs_epi8(v);
+    UNROLL_FOR(r, n) {
+        __m256i inputs = _mm256_sign_epi8(four_inputs(q + r * BLOCK, 0), v);
+        __m256i pairs = _mm256_maddubs_epi16(magnitudes, inputs);
+        sum[r][half] = _mm256_add_epi32(sum[r][half], widened(pairs));
+    }
+}
+
+INLINE void multiply_few(__m256i (*sum)[2], const struct block *block, const int part, const int n,
+                         const struct format format) {
+    /* 8-bit codes and the values of tables are stored plus 128; this makes them signed. */
+    const __m256i turn = _mm256_set1_epi8((char)0x80);
+    const __m256i values = _mm256_xor_si256(block->values, turn);
+    const int groups = format.halved ? 4 : 8, zero = is_signed(format) ? 0 : format.zero;
+    __m256i words[FEW_ROWS][2];
+    UNROLL_FOR(r, n) {
+        sum[r][0] = sum[r][1] = minus_zero(minus_sums(block, part, format)[r], zero);
+        words[r][0] = words[r][1] = _mm256_setzero_si256();
+    }
+    UNROLL_FOR(k, groups) {
+        const int g = kth_group(part, k, format);
+        const int8_t *q = block->q + 4 * g;
+        UNROLL_FOR(half, 2) {
+            __m256i v = group_codes(block->codes + 32 * half, values, g, format);
+            if (format.bits == 8) v = _mm256_xor_si256(v, turn);
+            if (is_signed(format))
+                multiply_signed(sum, v, q, half, n);
+            else
+                multiply_codes(sum, words, v, q, k, half, n, format);
+        }
     }
 }
 

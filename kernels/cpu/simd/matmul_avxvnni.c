@@ -1,7 +1,7 @@
-/* Quantised products with AVX-VNNI: a panel's 16 outputs in two halves of 8. A block's codes are
- * unpacked once. Then four rows at a time are multiplied with it, so that loaded codes and
- * activations serve several products and sums do not wait for each other. The sums of all rows stay
- * in the L1 cache.
+/* Quantised products with AVX-VNNI: a panel's 16 outputs in two halves of 8. With more than four
+ * rows, a block's codes are unpacked once. Then four rows at a time are multiplied with it, so that
+ * loaded codes and activations serve several products and sums do not wait for each other. The sums
+ * of all rows stay in the L1 cache. Up to four rows: matmul_quant_256.inc.
  *
  * vpdpbusd multiplies unsigned codes by signed activations and adds four products at once into 32
  * bits. It does not saturate, so the sum is exact. The zero point is corrected at the start. */
@@ -89,6 +89,23 @@ INLINE void product_rows(const struct call *c, float (*acc)[LANES], const struct
         for (; row + 4 <= c->rows; row += 4) add_rows(c, acc, &u, i, row, 4, format);
         if (row + 2 <= c->rows) add_rows(c, acc, &u, i, row, 2, format), row += 2;
         if (row < c->rows) add_rows(c, acc, &u, i, row, 1, format);
+    }
+}
+
+INLINE void multiply_few(__m256i (*sum)[2], const struct block *block, const int part, const int n,
+                         const struct format format) {
+    const int groups = format.halved ? 4 : 8;
+    UNROLL_FOR(r, n)
+    sum[r][0] = sum[r][1] = minus_zero(minus_sums(block, part, format)[r], format.zero);
+    UNROLL_FOR(k, groups) {
+        const int g = kth_group(part, k, format);
+        UNROLL_FOR(half, 2) {
+            __m256i v = group_codes(block->codes + 32 * half, block->values, g, format);
+            UNROLL_FOR(r, n) {
+                __m256i inputs = four_inputs(block->q + r * BLOCK, g);
+                sum[r][half] = _mm256_dpbusd_avx_epi32(sum[r][half], v, inputs);
+            }
+        }
     }
 }
 

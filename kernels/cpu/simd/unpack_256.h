@@ -25,49 +25,37 @@ INLINE __m256i four_inputs(const int8_t *q, int g) {
     return _mm256_set1_epi32(four);
 }
 
-/* A table's values plus 128, twice. */
+/* A table's values plus 128, twice; zeros for linear codes. */
 INLINE __m256i values_of(const enum codes table) {
+    if (table == CODES_LINEAR) return _mm256_setzero_si256();
     __m128i values = _mm_loadu_si128((const __m128i *)codes_table(table));
     return _mm256_broadcastsi128_si256(_mm_xor_si128(values, _mm_set1_epi8((char)0x80)));
 }
 
-INLINE void unpack_pairs(__m256i *v, const uint8_t *codes, const int bits) {
-    UNROLL_FOR(g, 8) {
+/* Returns the codes of group g of half a line's rows, as unsigned bytes. `codes` points at that
+ * half. */
+INLINE __m256i group_codes(const uint8_t *codes, __m256i values, const int g,
+                           const struct format format) {
+    const int bits = format.bits;
+    if (bits == 8) return bytes_32(codes + 64 * g);
+    if (bits < 4) {
         __m256i shifted = _mm256_srli_epi16(bytes_32(codes + g / 4 * 64), g % 4 * 2);
-        v[g] = _mm256_and_si256(shifted, _mm256_set1_epi8(3));
-        if (bits == 3) v[g] = with_high(v[g], bytes_32(codes + 128), 2 - g, 4);
+        __m256i low = _mm256_and_si256(shifted, _mm256_set1_epi8(3));
+        return bits == 3 ? with_high(low, bytes_32(codes + 128), 2 - g, 4) : low;
     }
+    __m256i both = bytes_32(codes + g % 4 * 64);
+    if (g >= 4) both = _mm256_srli_epi16(both, 4);
+    __m256i v = _mm256_and_si256(both, _mm256_set1_epi8(15));
+    if (format.table != CODES_LINEAR) v = _mm256_shuffle_epi8(values, v);
+    if (bits == 5) v = with_high(v, bytes_32(codes + 256), 4 - g, 0x10);
+    if (bits == 6) v = with_high(v, bytes_32(codes + 256 + g / 4 * 64), 4 - g % 4 * 2, 0x30);
+    return v;
 }
 
-/* Writes the codes of half a line's rows, group g to v[g], as unsigned bytes. `codes` points at
- * that half. */
+/* Writes the codes of all groups, group g to v[g]. */
 INLINE void unpack(__m256i *v, const uint8_t *codes, const struct format format) {
-    const int bits = format.bits;
-    if (bits == 8) {
-        UNROLL_FOR(g, 8) v[g] = bytes_32(codes + 64 * g);
-        return;
-    }
-    if (bits < 4) {
-        unpack_pairs(v, codes, bits);
-        return;
-    }
-    const __m256i nibble = _mm256_set1_epi8(15);
-    UNROLL_FOR(g, 4) {
-        __m256i both = bytes_32(codes + 64 * g);
-        v[g] = _mm256_and_si256(both, nibble);
-        v[g + 4] = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
-    }
-    if (format.table != CODES_LINEAR) {
-        const __m256i values = values_of(format.table);
-        UNROLL_FOR(g, 8) v[g] = _mm256_shuffle_epi8(values, v[g]);
-    }
-    if (bits == 5) {
-        UNROLL_FOR(g, 8) v[g] = with_high(v[g], bytes_32(codes + 256), 4 - g, 0x10);
-    }
-    if (bits == 6) {
-        UNROLL_FOR(g, 8)
-        v[g] = with_high(v[g], bytes_32(codes + 256 + g / 4 * 64), 4 - g % 4 * 2, 0x30);
-    }
+    const __m256i values = values_of(format.table);
+    UNROLL_FOR(g, 8) v[g] = group_codes(codes, values, g, format);
 }
 
 INLINE __m256 halves(const uint8_t *p) {
@@ -137,11 +125,67 @@ INLINE __m256 add_scaled(__m256 acc, __m256i sum, __m256 d, float scale) {
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(d, _mm256_set1_ps(scale)), acc);
 }
 
-/* Arguments of the kernels: a panel, a tile and its rows. */
+/* Arguments of the kernels: a panel, a tile and its rows, and the place of the results. */
 struct call {
     const struct matrix *w;
     const struct activations *a;
     int panel, tile, rows;
+    float *y; /* results of the tile */
+    size_t stride;
 };
+
+enum { FEW_ROWS = 4 }; /* up to so many rows have kernels of their own */
+
+/* A block of a panel with the inputs of a tile. */
+struct block {
+    const uint8_t *codes, *scales;
+    __m256i values; /* of the codes' table */
+    int number;     /* in the panel */
+    const int8_t *q;
+    const float *scale, *sum;
+    const int32_t *minus_sum; /* of halved types also of the two halves, `width` apart */
+    size_t width;
+};
+
+INLINE struct block first_block(const struct call *c, const struct format format) {
+    const struct activations *a = c->a;
+    const size_t at = activation_at(a, c->tile, 0, 0);
+    return (struct block){.codes = matrix_codes(c->w, c->panel, 0),
+                          .scales = matrix_scales(c->w, c->panel, 0),
+                          .values = values_of(format.table),
+                          .q = a->q + at * BLOCK,
+                          .scale = a->scale + at,
+                          .sum = a->sum + at,
+                          .minus_sum = activation_minus_sum(a, c->tile, 0, 0),
+                          .width = (size_t)a->width};
+}
+
+INLINE void next_block(struct block *block, const struct matrix *w, const struct format format) {
+    block->number++;
+    block->codes += w->code_bytes;
+    if (!format.super || block->number % 8 == 0) block->scales += w->scale_bytes;
+    block->q += block->width * BLOCK;
+    block->scale += block->width;
+    block->sum += block->width;
+    block->minus_sum += 3 * block->width;
+}
+
+/* Returns minus the sums of the inputs of a block, or of half `part` for halved types. */
+INLINE const int32_t *minus_sums(const struct block *block, const int part,
+                                 const struct format format) {
+    return block->minus_sum + (format.halved ? (size_t)(1 + part) * block->width : 0);
+}
+
+/* Returns what the zero point, a power of two or 0, adds to each sum. */
+INLINE __m256i minus_zero(int32_t minus_sum, const int zero) {
+    if (zero == 0) return _mm256_setzero_si256();
+    return _mm256_slli_epi32(_mm256_set1_epi32(minus_sum), __builtin_ctz((unsigned)zero));
+}
+
+/* Returns the k-th group that the kernels for few rows multiply. The low and the high nibbles of a
+ * line follow each other. */
+INLINE int kth_group(const int part, const int k, const struct format format) {
+    return format.halved ? 4 * part + k : k / 2 + k % 2 * 4;
+}
 
 #endif
