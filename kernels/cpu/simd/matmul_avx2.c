@@ -165,10 +165,9 @@ static void int8(void *arg, int part) {
     (void)arg;
     __m256i sum[PEAK_SUMS], a = _mm256_set1_epi32(part), b = _mm256_set1_epi32(0x01020304);
     __m256i ones = _mm256_set1_epi16(1);
-    for (int j = 0; j < PEAK_SUMS; j++) sum[j] = a;
+    UNROLL_FOR(j, PEAK_SUMS) sum[j] = a;
     for (int i = 0; i < PEAK_ROUNDS; i++) {
-#pragma GCC unroll 12
-        for (int j = 0; j < PEAK_SUMS; j++) {
+        UNROLL_FOR(j, PEAK_SUMS) {
             __asm__ volatile("" : "+x"(a));
             __m256i pairs = _mm256_maddubs_epi16(a, b);
             sum[j] = _mm256_add_epi32(sum[j], _mm256_madd_epi16(pairs, ones));

@@ -139,16 +139,18 @@ void avx512vnni_product(const struct matrix *w, int panel, const struct activati
 
 /* The peak rate of multiply-adds with AVX-512. */
 
-/* Written as assembly, because gcc 12 copies each sum twice around the intrinsic. */
+/* sum + a * b, as in add_group. The sum is passed by value: as an operand, an element of an array
+ * would stay in memory. */
+INLINE __m512i add_four(__m512i sum, __m512i a, __m512i b) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+}
+
 static void int8(void *arg, int part) {
     (void)arg;
     __m512i sum[PEAK_SUMS], a = _mm512_set1_epi32(part), b = _mm512_set1_epi32(0x01020304);
-    for (int j = 0; j < PEAK_SUMS; j++) sum[j] = a;
-    for (int i = 0; i < PEAK_ROUNDS; i++) {
-#pragma GCC unroll 12
-        for (int j = 0; j < PEAK_SUMS; j++)
-            __asm__("vpdpbusd %2, %1, %0" : "+v"(sum[j]) : "v"(a), "v"(b));
-    }
+    UNROLL_FOR(j, PEAK_SUMS) sum[j] = a;
+    for (int i = 0; i < PEAK_ROUNDS; i++) UNROLL_FOR(j, PEAK_SUMS) sum[j] = add_four(sum[j], a, b);
     for (int j = 1; j < PEAK_SUMS; j++) sum[0] = _mm512_add_epi32(sum[0], sum[j]);
     peak_sink = _mm512_cvtsi512_si32(sum[0]);
 }

@@ -115,17 +115,19 @@ INLINE void multiply_few(__m256i (*sum)[2], const struct block *block, const int
 /* ---- the peak ------------------------------------------------------------------------------- */
 
 /* The peak rate of multiply-adds with AVX-VNNI; its float loop is that of AVX2. The instruction is
- * written as assembly, because gcc 12 copies each sum around the intrinsic. */
+ * written as assembly, because gcc 12 copies each sum around the intrinsic. The sum is passed by
+ * value: as an operand, an element of an array would stay in memory. */
+
+INLINE __m256i add_four(__m256i sum, __m256i a, __m256i b) {
+    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
+    return sum;
+}
 
 static void int8(void *arg, int part) {
     (void)arg;
     __m256i sum[PEAK_SUMS], a = _mm256_set1_epi32(part), b = _mm256_set1_epi32(0x01020304);
-    for (int j = 0; j < PEAK_SUMS; j++) sum[j] = a;
-    for (int i = 0; i < PEAK_ROUNDS; i++) {
-#pragma GCC unroll 12
-        for (int j = 0; j < PEAK_SUMS; j++)
-            __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum[j]) : "x"(a), "x"(b));
-    }
+    UNROLL_FOR(j, PEAK_SUMS) sum[j] = a;
+    for (int i = 0; i < PEAK_ROUNDS; i++) UNROLL_FOR(j, PEAK_SUMS) sum[j] = add_four(sum[j], a, b);
     for (int j = 1; j < PEAK_SUMS; j++) sum[0] = _mm256_add_epi32(sum[0], sum[j]);
     peak_sink = _mm256_extract_epi32(sum[0], 0);
 }
