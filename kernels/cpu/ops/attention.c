@@ -67,20 +67,29 @@ static int last_seen(const struct attention_job *job, int s, int row) {
     return window > 0 && window <= end - position ? position + window - 1 : end;
 }
 
-/* Finds tile `i`, counted over all sequences: its first row, its number of rows, and its sequence.
- */
-static int find_tile(const struct attention_job *job, int i, int *row, int *n) {
+/* What task i processes. */
+struct place {
+    int s, row, n; /* a sequence, and the rows row..row + n - 1 of it */
+    int g, part;   /* a key-value head, and a part of its query heads */
+};
+
+/* Finds task i. The tiles of a sequence follow each other for each head, so that the head's keys
+ * and values stay in the second cache. */
+static struct place find_task(const struct attention_job *job, int i) {
     const int32_t *start = job->cpu->step->row_start;
-    int s = 0;
+    const int heads = job->kv->G * job->head_parts;
+    int s = 0, tiles;
     for (;; s++) {
         assert(s < job->cpu->step->S);
-        int tiles = (start[s + 1] - start[s] + job->rows - 1) / job->rows;
-        if (i < tiles) break;
-        i -= tiles;
+        tiles = (start[s + 1] - start[s] + job->rows - 1) / job->rows;
+        if (i < tiles * heads) break;
+        i -= tiles * heads;
     }
-    *row = start[s] + i * job->rows;
-    *n = start[s + 1] - *row < job->rows ? start[s + 1] - *row : job->rows;
-    return s;
+    struct place at = {.s = s, .row = start[s] + i % tiles * job->rows};
+    at.n = start[s + 1] - at.row < job->rows ? start[s + 1] - at.row : job->rows;
+    at.g = i / tiles / job->head_parts;
+    at.part = i / tiles % job->head_parts;
+    return at;
 }
 
 /* Counts the tasks and the maximum number of chunks. */
@@ -106,23 +115,23 @@ static size_t head_at(const struct attention_job *job, int row, int head, int si
 static void task_make(const struct attention_job *job, struct task *task, int i) {
     const struct step *step = job->cpu->step;
     const float *slopes = job->attention->slopes;
-    int part = i % job->head_parts, g = i / job->head_parts % job->kv->G, first, n;
-    int s = find_tile(job, i / job->head_parts / job->kv->G, &first, &n);
+    const struct place at = find_task(job, i);
+    const int g = at.g, end = at.row + at.n;
     struct attend *a = &task->attend;
     a->kv = job->kv;
     a->place = job->place;
     a->head = g;
-    a->table = kv_table(job->kv, step) + (size_t)s * (size_t)step->table_stride;
+    a->table = kv_table(job->kv, step) + (size_t)at.s * (size_t)step->table_stride;
     a->scale = job->attention->scale;
     a->cap = job->attention->cap;
     a->n = 0;
-    int head_end = (part + 1) * QUERIES < job->group ? (part + 1) * QUERIES : job->group;
-    for (int row = first; row < first + n; row++) {
-        for (int h = part * QUERIES; h < head_end; h++, a->n++) {
+    int head_end = (at.part + 1) * QUERIES < job->group ? (at.part + 1) * QUERIES : job->group;
+    for (int row = at.row; row < end; row++) {
+        for (int h = at.part * QUERIES; h < head_end; h++, a->n++) {
             task->row[a->n] = row;
             task->head[a->n] = g * job->group + h;
             task->first_chunk[a->n] = first_seen(job, row) / CHUNK;
-            task->last[a->n] = last_seen(job, s, row);
+            task->last[a->n] = last_seen(job, at.s, row);
             a->q[a->n] = job->q + head_at(job, row, task->head[a->n], job->kv->D);
             a->position[a->n] = step->position[row];
             a->slope[a->n] = slopes ? slopes[task->head[a->n]] : 0;
@@ -198,7 +207,8 @@ static size_t thread_floats(const struct cpu *cpu) {
            (size_t)QUERIES * (SCORE_STRIDE + padded / 2 + padded / LANES + 2 * part);
 }
 
-/* Lays out the scratch memory of a thread for heads of this size. */
+/* Lays out the scratch memory of a thread for heads of this size, and prepares the queries in it.
+ * Returns the memory for parts. */
 static float *scratch_of(const struct attention_job *job, struct attend *a, int thread) {
     assert(thread >= 0 && thread < job->cpu->head.n_threads);
     size_t padded = (size_t)job->kv->D_padded;
@@ -207,6 +217,7 @@ static float *scratch_of(const struct attention_job *job, struct attend *a, int 
     a->scores = scratch + job->cpu->staged_floats;
     a->codes = (int16_t *)(a->scores + QUERIES * SCORE_STRIDE);
     a->scales = a->scores + QUERIES * (SCORE_STRIDE + padded / 2);
+    if (job->cpu->path->attend_begin) job->cpu->path->attend_begin(a);
     return a->scales + QUERIES * (padded / LANES);
 }
 
@@ -239,9 +250,10 @@ static void split_chunk(void *arg, int i, int thread) {
     struct task task;
     size_t chunk_floats, number = (size_t)(i % job->chunks);
     float *parts = split_task(job, &task, i / job->chunks, &chunk_floats);
-    scratch_of(job, &task.attend, thread);
     int chunk = task.begin + (int)number;
-    if (chunk < task.end) task_chunk(job, &task, chunk, parts + number * chunk_floats);
+    if (chunk >= task.end) return;
+    scratch_of(job, &task.attend, thread);
+    task_chunk(job, &task, chunk, parts + number * chunk_floats);
 }
 
 static void split_merge(void *arg, int i, int thread) {

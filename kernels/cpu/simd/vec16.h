@@ -84,7 +84,7 @@ INLINE vec16 vec16_with_sign(vec16 a, vec16 sign) {
 
 /* 0 where x < low, else a. */
 INLINE vec16 vec16_zero_below(vec16 a, vec16 x, vec16 low) {
-    return _mm512_mask_mov_ps(a, _mm512_cmp_ps_mask(x, low, _CMP_LT_OQ), _mm512_setzero_ps());
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, low, _CMP_NLT_UQ), a);
 }
 
 /* 2^n for the n in the low bits of x = 1.5 * 2^23 + n. */
@@ -447,10 +447,15 @@ INLINE vec16 vec16_exp_parts(vec16 x, vec16 *power) {
     return vec16_fma(q, vec16_mul(r, r), r);
 }
 
+/* plain_exp in every lane, for x <= EXP_HIGH and NaNs. */
+INLINE vec16 vec16_exp_below(vec16 x) {
+    vec16 power, m = vec16_exp_parts(x, &power);
+    return vec16_zero_below(vec16_mul(vec16_add(m, vec16_all(1.0f)), power), x, vec16_all(EXP_LOW));
+}
+
 /* plain_exp in every lane. */
 INLINE vec16 vec16_exp(vec16 x) {
-    vec16 power, m = vec16_exp_parts(vec16_min(vec16_all(EXP_HIGH), x), &power);
-    return vec16_zero_below(vec16_mul(vec16_add(m, vec16_all(1.0f)), power), x, vec16_all(EXP_LOW));
+    return vec16_exp_below(vec16_min(vec16_all(EXP_HIGH), x));
 }
 
 /* plain_tanh in every lane. */
