@@ -98,7 +98,7 @@ SUITES = {
     "kernels/cpu/": ["kernels_topology", "kernels_sharing", "kernels_pool", "kernels_paths", *KERNELS],
     "kernels/cpu/all_reduce.c": ["kernels_all_reduce"],
     "kernels/cpu/ops/": [*KERNELS, "kernels_experts", "kernels_mlp", "kernels_quantise", "kernels_nodes"],
-    "kernels/cpu/ops/attention.c": [*KERNELS, "engine_embeddings"],
+    "kernels/cpu/ops/attention.c": ["kernels_long_attention", *KERNELS, "engine_embeddings"],
     "kernels/cpu/ops/delta_rule.c": ["kernels_delta_rule"],
     "kernels/cpu/ops/low_rank.c": ["kernels_low_rank"],
     "kernels/cpu/ops/matmul_heads.c": ["kernels_latent"],

@@ -112,7 +112,7 @@ struct path {
      * LANES, of at most LOW_RANK_ROWS rows. */
     void (*low_rank_add)(float *const *y, const float *const *inner, int rows,
                          const struct low_rank *change, int panel, int n, float scale);
-    /* Converts the queries of a task, before its first chunk. NULL if there is nothing to convert. */
+    /* Converts the queries of a task, before its first chunk. NULL: there is nothing to convert. */
     void (*attend_begin)(const struct attend *a);
     void (*attend)(const struct attend *a);
     /* One sequence's rows of a short convolution; see struct channels. */
