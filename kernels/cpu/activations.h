@@ -20,6 +20,8 @@ struct activations {
     float *half_scale; /* [tile][K/32][width] an input is half_scale * half_q */
 };
 
+enum { NORM_ROWS = 4 }; /* rows whose norms are computed together */
+
 /* The number of blocks of K inputs. */
 static inline int blocks_of(int K) {
     return K / BLOCK + (K % BLOCK != 0);

@@ -93,6 +93,10 @@ struct path {
     void (*write_kv)(const struct kv_rows *rows);
     /* Quantises x[K] into row `row` of `a`. */
     void (*quantise)(struct activations *a, int row, const float *x);
+    /* The same for n rows x[n][K] after rmsnorm, in one pass; n is 1 or NORM_ROWS. NULL if the path
+     * does not implement it. */
+    void (*norm_quantise)(struct activations *a, int first, int n, const float *x,
+                          const struct norm *norm);
     /* The same with 16-bit codes, for two-byte weights. */
     void (*quantise_half)(struct activations *a, int row, const float *x);
     /* y[r * stride + lane] = panel times tile, for `rows` rows of the tile and the panel's

@@ -84,9 +84,29 @@ void inputs_make_row(const struct cpu *cpu, struct activations *a, int number, c
     for (size_t k = 0; k < K; k++) to[k * width] = x[k];
 }
 
+/* Does the path apply this norm while it quantises? */
+static bool norm_is_fused(const struct path *path, const struct activations *a,
+                          const struct norm *norm) {
+    return norm && norm->kind == NORM_RMS && path->norm_quantise && a->quantised && !a->halves &&
+           !a->floats;
+}
+
+static void norm_quantise_tile(const struct path *path, struct activations *a, int tile,
+                               const float *x, const struct norm *norm) {
+    const int first = tile * LANES, end = first + rows_of_tile(a->M, tile);
+    for (int row = first, n; row < end; row += n) {
+        n = end - row < NORM_ROWS ? 1 : NORM_ROWS;
+        path->norm_quantise(a, row, n, x + (size_t)row * (size_t)a->K, norm);
+    }
+}
+
 void inputs_make_tile(const struct cpu *cpu, struct activations *a, int tile, const float *x,
                       const struct norm *norm, float *row) {
     assert(tile >= 0 && tile < tiles_of(a->M));
+    if (norm_is_fused(cpu->path, a, norm)) {
+        norm_quantise_tile(cpu->path, a, tile, x, norm);
+        return;
+    }
     for (int r = 0; r < rows_of_tile(a->M, tile); r++) {
         int number = tile * LANES + r;
         const float *from = x + (size_t)number * (size_t)a->K;
