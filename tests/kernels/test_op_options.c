@@ -43,8 +43,7 @@ static void add_bias(float *y, const float *bias, int N) {
 
 static float *normed_rows(const float *x, const struct norm *norm, int K) {
     float *y = mem_alloc((size_t)MAX_ROWS * (size_t)K * sizeof *y);
-    for (int m = 0; m < MAX_ROWS; m++)
-        plain_layernorm(y + m * K, x + m * K, norm->gain, norm->bias, K, norm->epsilon);
+    for (int m = 0; m < MAX_ROWS; m++) path_norm(&path_plain, y + m * K, x + m * K, norm, K);
     return y;
 }
 
@@ -59,7 +58,7 @@ struct product_case {
     struct norm norm;
 };
 
-static struct product_case product_case_new(enum dtype type) {
+static struct product_case product_case_new(enum dtype type, enum norm_kind kind) {
     bool blocks = dtype_block_elements((int)type) > 1;
     uint64_t state = 3 + (uint64_t)type;
     struct product_case c = {.type = type, .N = 37, .K = blocks ? 256 : 45};
@@ -68,7 +67,7 @@ static struct product_case product_case_new(enum dtype type) {
     c.bias = random_floats(&state, (size_t)c.N);
     c.gain = random_floats(&state, (size_t)c.K);
     c.norm_bias = random_floats(&state, (size_t)c.K);
-    c.norm = (struct norm){NORM_LAYER, c.gain, c.norm_bias, 1e-5f};
+    c.norm = (struct norm){kind, c.gain, kind == NORM_LAYER ? c.norm_bias : NULL, 1e-5f};
     return c;
 }
 
@@ -126,7 +125,7 @@ static void check_products(struct backend *b, const struct product_case *c,
 }
 
 START_TEST(products_take_norms_biases_scales_and_caps) {
-    struct product_case c = product_case_new(all_types[_i]);
+    struct product_case c = product_case_new(all_types[_i / 2], _i % 2 ? NORM_RMS : NORM_LAYER);
     struct product_right right = product_right_new(&c);
     for (int i = 0; i < N_PATHS * N_ROW_COUNTS; i++) {
         struct backend *b = open_path(i / N_ROW_COUNTS, 1 + i % 3, MAX_ROWS, c.K);
@@ -141,7 +140,7 @@ END_TEST
 
 /* Matrices of one call, with a bias and without. */
 START_TEST(matrices_of_a_call_have_their_own_biases) {
-    struct product_case c = product_case_new(DTYPE_Q5_1);
+    struct product_case c = product_case_new(DTYPE_Q5_1, NORM_LAYER);
     float *plain = multiply(c.type, c.N, c.K, c.rows, c.x), *right[3];
     for (int i = 0; i < 3; i++) {
         right[i] = mem_alloc((size_t)(MAX_ROWS * c.N) * sizeof(float));
@@ -439,7 +438,7 @@ int main(void) {
     instructions_carry_out();
     Suite *suite = suite_create("kernels_op_options");
     TCase *core = tcase_create("options");
-    tcase_add_loop_test(core, products_take_norms_biases_scales_and_caps, 0, N_TYPES);
+    tcase_add_loop_test(core, products_take_norms_biases_scales_and_caps, 0, 2 * N_TYPES);
     tcase_add_test(core, matrices_of_a_call_have_their_own_biases);
     tcase_add_loop_test(core, mlps_take_every_activation_gated_or_not, 0, ACTIVATION_XIELU + 1);
     tcase_add_test(core, mlps_of_superblocks);
