@@ -4,7 +4,7 @@
         [--peers openvino ...] [--out FILE]
 
 Each side computes a prompt of N tokens and one token more. All sides read a copy of the model whose file allows 33,024
-tokens. A figure is the median of the repeats, in seconds. Lengths from 16,384 on have one repeat, because one takes minutes.
+tokens. A figure is the median of the repeats, in seconds. Lengths from 8,192 on have one repeat, because one may take minutes.
 A peer that needed more than 60 s for a length takes no part in longer ones.
 The last column is the least time that the multiply-adds allow, divided by ours: products run at most at the int8 rate that
 `penstock bench` measures, attention at half of it, because keys and values have 16 bits.
@@ -22,7 +22,7 @@ import served
 import works
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
-LONG = 16384  # lengths with one repeat
+LONG = 8192  # lengths from this one on have one repeat
 MAX_TOKENS = 33024
 PATIENCE_S = 60
 COPY = "build/bench-models/long.gguf"
