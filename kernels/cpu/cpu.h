@@ -93,12 +93,12 @@ struct path {
     void (*write_kv)(const struct kv_rows *rows);
     /* Quantises x[K] into row `row` of `a`. */
     void (*quantise)(struct activations *a, int row, const float *x);
-    /* The same for n rows x[n][K] after rmsnorm, in one pass; n is 1 or NORM_ROWS. NULL if the path
-     * does not implement it. */
-    void (*norm_quantise)(struct activations *a, int first, int n, const float *x,
-                          const struct norm *norm);
     /* The same with 16-bit codes, for two-byte weights. */
     void (*quantise_half)(struct activations *a, int row, const float *x);
+    /* Normalises x[n][K] with rmsnorm and quantises it to 8 bits, in one pass, into the n rows from
+     * `first` on; n is 1 or NORM_ROWS. NULL if the path does not implement it. */
+    void (*norm_quantise)(struct activations *a, int first, int n, const float *x,
+                          const struct norm *norm);
     /* y[r * stride + lane] = panel times tile, for `rows` rows of the tile and the panel's
      * outputs. */
     void (*product)(const struct matrix *w, int panel, const struct activations *a, int tile,

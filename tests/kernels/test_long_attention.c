@@ -144,10 +144,56 @@ static void check(const char *path, int threads, enum dtype type) {
     data_free(&d);
 }
 
+static const enum dtype types[] = {DTYPE_I16, DTYPE_Q8_0, DTYPE_F16, DTYPE_F32};
+enum { N_CACHE_TYPES = sizeof types / sizeof *types };
+
 START_TEST(rows_in_one_step_equal_single_rows) {
-    const enum dtype types[] = {DTYPE_I16, DTYPE_Q8_0, DTYPE_F16, DTYPE_F32};
-    check(backend_cpu_paths()[_i], 1, types[_i % 4]);
-    check(backend_cpu_paths()[_i], 3, types[(_i + 1) % 4]);
+    check(backend_cpu_paths()[_i / N_CACHE_TYPES], _i % 2 ? 3 : 1, types[_i % N_CACHE_TYPES]);
+}
+END_TEST
+
+/* ---- the order of tasks --------------------------------------------------------------------- */
+
+enum { LONGEST_LOG = 64 };
+
+/* The groups of tasks in the order in which a thread computes them: a task belongs to a sequence's
+ * block table and a key-value head. */
+static struct {
+    const struct path *path;
+    const int32_t *table[LONGEST_LOG];
+    int head[LONGEST_LOG], n;
+} computed;
+
+static void attend_and_log(const struct attend *a) {
+    const int last = computed.n - 1;
+    if (last < 0 || computed.table[last] != a->table || computed.head[last] != a->head) {
+        ck_assert_int_lt(computed.n, LONGEST_LOG);
+        computed.table[computed.n] = a->table;
+        computed.head[computed.n++] = a->head;
+    }
+    computed.path->attend(a);
+}
+
+/* Otherwise the tasks of a long decode row beside a prompt would end up on one thread. */
+START_TEST(a_thread_takes_only_tasks_with_the_same_keys_at_once) {
+    struct data d = data_new();
+    struct backend *b = open_backend(NULL, 1, SEQUENCES * WRITTEN, H * D);
+    struct kv_config config = {1, G, D, SEQUENCES * BLOCKS, B, DTYPE_I16};
+    struct kv_cache *cache = NULL;
+    ck_assert_int_eq(b->cache->kv_new(b, &cache, &config, NULL), STATUS_OK);
+    write_all(b, cache, &d);
+    struct path logging = *cpu_of(b)->path;
+    computed.path = cpu_of(b)->path;
+    logging.attend = attend_and_log;
+    cpu_of(b)->path = &logging;
+    float *y = mem_calloc((size_t)SEQUENCES * ROWS * H * D, sizeof *y);
+    const struct attention attention = {.H = H, .scale = 0.2f};
+    attend(b, cache, &d, &attention, 0, SEQUENCES, TOKENS - ROWS, TOKENS, y);
+    ck_assert_int_eq(computed.n, SEQUENCES * G);
+    free(y);
+    b->cache->kv_free(b, cache);
+    backend_close(b);
+    data_free(&d);
 }
 END_TEST
 
@@ -161,7 +207,8 @@ int main(void) {
     Suite *suite = suite_create("kernels_long_attention");
     TCase *rows = tcase_create("rows");
     tcase_set_timeout(rows, 120);
-    tcase_add_loop_test(rows, rows_in_one_step_equal_single_rows, 0, n_paths());
+    tcase_add_loop_test(rows, rows_in_one_step_equal_single_rows, 0, N_CACHE_TYPES * n_paths());
+    tcase_add_test(rows, a_thread_takes_only_tasks_with_the_same_keys_at_once);
     suite_add_tcase(suite, rows);
     return suite_main(suite);
 }

@@ -81,6 +81,12 @@ struct place {
     int g, part;   /* a key-value head, and a part of its query heads */
 };
 
+/* The tiles of a sequence. */
+static int tiles_of_sequence(const struct attention_job *job, int s) {
+    const int32_t *start = job->cpu->step->row_start;
+    return (start[s + 1] - start[s] + job->rows - 1) / job->rows;
+}
+
 /* Finds task i. The tiles of a sequence follow each other for each head, so that the head's keys
  * and values stay in the second cache. */
 static struct place find_task(const struct attention_job *job, int i) {
@@ -89,7 +95,7 @@ static struct place find_task(const struct attention_job *job, int i) {
     int s = 0, tiles;
     for (;; s++) {
         assert(s < job->cpu->step->S);
-        tiles = (start[s + 1] - start[s] + job->rows - 1) / job->rows;
+        tiles = tiles_of_sequence(job, s);
         if (i < tiles * heads) break;
         i -= tiles * heads;
     }
@@ -98,6 +104,38 @@ static struct place find_task(const struct attention_job *job, int i) {
     at.g = i / tiles / job->head_parts;
     at.part = i / tiles % job->head_parts;
     return at;
+}
+
+/* ---- pieces: the tasks that a thread takes at once ------------------------------------------ */
+
+/* The tasks of a sequence that read the same key-value head. A piece has tasks of one such group:
+ * others would share no keys, and the tasks of a long decode row would end up on one thread. */
+static int group_tasks(const struct attention_job *job, int s) {
+    return tiles_of_sequence(job, s) * job->head_parts;
+}
+
+static int group_pieces(const struct attention_job *job, int s) {
+    return (group_tasks(job, s) + job->together - 1) / job->together;
+}
+
+static int count_pieces(const struct attention_job *job) {
+    int pieces = 0;
+    for (int s = 0; s < job->cpu->step->S; s++) pieces += job->kv->G * group_pieces(job, s);
+    return pieces;
+}
+
+/* Returns the first task of piece i; *n is the number of its tasks. */
+static int find_piece(const struct attention_job *job, int i, int *n) {
+    int first = 0, s = 0;
+    for (; i >= job->kv->G * group_pieces(job, s); s++) {
+        i -= job->kv->G * group_pieces(job, s);
+        first += job->kv->G * group_tasks(job, s);
+        assert(s + 1 < job->cpu->step->S);
+    }
+    const int tasks = group_tasks(job, s), pieces = group_pieces(job, s);
+    const int skipped = i % pieces * job->together, left = tasks - skipped;
+    *n = left < job->together ? left : job->together;
+    return first + i / pieces * tasks + skipped;
 }
 
 /* Counts the tasks and the maximum number of chunks. */
@@ -236,17 +274,18 @@ static float *scratch_of(const struct attention_job *job, struct attend *a, int 
     float *kept = parts + QUERIES * (PART_VALUES + padded) + (size_t)number * kept_floats(padded);
     a->scales = kept + QUERIES * (PART_VALUES + padded);
     a->codes = (int16_t *)(a->scales + QUERIES * (padded / LANES));
+    assert(a->codes + QUERIES * padded <= (int16_t *)(scratch + thread_floats(job->cpu)));
     if (job->cpu->path->attend_begin) job->cpu->path->attend_begin(a);
     *states = kept;
     return parts;
 }
 
-/* Processes tasks that follow each other. They mostly read the same keys and values: a chunk stays
- * in the second cache while all of them use it. */
+/* Processes the tasks of a piece. They read the same keys and values: a chunk stays in the second
+ * cache while all of them use it. */
 static void whole_tasks(void *arg, int i, int thread) {
     const struct attention_job *job = arg;
-    const int first = i * job->together, left = job->n_tasks - first;
-    const int n = left < job->together ? left : job->together;
+    int n;
+    const int first = find_piece(job, i, &n);
     struct task tasks[TASKS_TOGETHER];
     float *parts = NULL, *states;
     int begin = INT_MAX, end = 0;
@@ -320,13 +359,11 @@ static bool worth_splitting(const struct attention_job *job) {
            (size_t)job->chunks <= SPLIT_BYTES / part_bytes / (size_t)job->n_tasks;
 }
 
-/* The number of tasks that a thread takes at once. It is 1 in a step of decode rows, whose
- * tasks read different keys, for contexts whose keys and values stay in the second cache anyway,
- * and if too few pieces would remain for the threads. */
+/* The maximum number of tasks that a thread takes at once. It is 1 for contexts whose keys and
+ * values stay in the second cache anyway, and if too few pieces would remain for the threads. */
 static int tasks_together(const struct attention_job *job) {
-    const struct step *step = job->cpu->step;
     const int enough = job->n_tasks / (TASKS_A_THREAD * job->cpu->head.n_threads);
-    if (step->M == step->S || job->chunks <= LONG_CHUNKS || enough < 1) return 1;
+    if (job->chunks <= LONG_CHUNKS || enough < 1) return 1;
     return enough < TASKS_TOGETHER ? enough : TASKS_TOGETHER;
 }
 
@@ -378,7 +415,7 @@ void op_attention(struct backend *b, float *y, const float *q, const struct kv_c
         pool_run(cpu->pool, split_merge, &job, job.n_tasks);
     } else {
         job.together = tasks_together(&job);
-        pool_run(cpu->pool, whole_tasks, &job, (job.n_tasks + job.together - 1) / job.together);
+        pool_run(cpu->pool, whole_tasks, &job, count_pieces(&job));
     }
     if (attention->gate) apply_gates(&job);
 }
