@@ -28,6 +28,7 @@ PATIENCE_S = 60
 COPY = "build/bench-models/long.gguf"
 CACHE = "1GiB"  # 33,024 tokens of 23,760 bytes take 749 MiB
 PEERS = ("openvino", "openvino bf16", "llama.cpp")
+KEY = b"llama.context_length"
 UINT32 = 4  # a type of a GGUF value
 
 
@@ -35,9 +36,9 @@ def copy_of(model):
     """Writes the model with another context length. The number is changed in place, so the rest of the file is equal."""
     with open(model, "rb") as file:
         data = bytearray(file.read())
-    at = data.index(b"llama.context_length") + len(b"llama.context_length")
-    if int.from_bytes(data[at:at + 4], "little") != UINT32:
-        raise RuntimeError(f"{model}: llama.context_length is not a 32-bit number")
+    at = data.find(KEY) + len(KEY)
+    if at < len(KEY) or int.from_bytes(data[at:at + 4], "little") != UINT32:
+        raise RuntimeError(f"{model} has no 32-bit number {KEY.decode()}: give a model of the family llama")
     data[at + 4:at + 8] = MAX_TOKENS.to_bytes(4, "little")
     os.makedirs(os.path.dirname(COPY), exist_ok=True)
     with open(COPY, "wb") as file:
@@ -115,10 +116,12 @@ def main():
     model = copy_of(args.model)
     limit, heads = machine.limits(args.program, model, args.threads), heads_of(args.program, model)
     body = machine.model_shape(args.program, model)["body_parameters"]
-    opened = sides = list(sides_of(args, model))
+    opened = []
     print(f"{report['machine']['cpu']}, {args.threads} threads, load {report['load_before']:.1f}, {limit}")
-    print("| tokens | " + " | ".join(side.name for side in sides) + " | to the best | of the limit |")
     try:
+        opened.extend(sides_of(args, model))
+        sides = opened
+        print("| tokens | " + " | ".join(side.name for side in sides) + " | to the best | of the limit |")
         for n in args.lengths:
             seconds = measure(sides, n, 1 if n >= LONG else args.repeats)
             row = row_of(n, seconds, least_seconds(limit, body, heads, n))

@@ -123,12 +123,12 @@ def three(id, file_type, amx, vnni, against=LLAMA):
 
 
 ROWS = [
-    Row("C1", "Q4_1", STREAM, TOKENS, (Goal(FASTEST, (1.4, 1.8), (2.6, 2.9)),), ALL, share=(None, .75)),
-    Row("C2", "Q4_1", PROMPT, TTFT, (Goal(FASTEST, (1.4, 2), (1.3, 1.6)),), ALL),
-    Row("C3", "Q4_1", TOGETHER, TOKENS, (Goal(FASTEST, (3, 4), (2.5, 3)),), ALL),
-    Row("C4", "Q4_1", CLOSED_LOOP, REQUESTS, (Goal(FASTEST, (2.5, None), (2.5, None)),), CONTINUOUS),
-    Row("C4 ITL", "Q4_1", CLOSED_LOOP, ITL, (Goal(FASTEST, (1 / .5, None), (1 / .4, None)),), CONTINUOUS),
-    Row("C8", "Q4_1", SHARED, TTFT, (Goal(FASTEST, (3, 4), (3, 4)),), ALL),
+    Row("C1", "Q4_1", STREAM, TOKENS, (Goal(FASTEST, (1.5, None), (2.4, None)),), ALL, share=(None, .75)),
+    Row("C2", "Q4_1", PROMPT, TTFT, (Goal(FASTEST, (1.5, None), (1.4, None)),), ALL),
+    Row("C3", "Q4_1", TOGETHER, TOKENS, (Goal(FASTEST, (3, None), (2.5, None)),), ALL),
+    Row("C4", "Q4_1", CLOSED_LOOP, REQUESTS, (Goal(FASTEST, (3, None), (2.5, None)),), CONTINUOUS),
+    Row("C4 ITL", "Q4_1", CLOSED_LOOP, ITL, (Goal(FASTEST, (1 / .5, None), (1 / .5, None)),), CONTINUOUS),
+    Row("C8", "Q4_1", SHARED, TTFT, (Goal(FASTEST, (3, None), (2.5, None)),), ALL),
     *three("C5", "Q4_0", ((1.2, None), (3.5, None), (5, None)), ((1.1, 1.3), (1.7, 2.1), (1.7, 2.1))),
     *three("C6", "Q8_0", ((1.4, None), (3.5, None), (5, None)), ((1.5, None), (2, None), (2, None))),
     *(row for i, file_type in enumerate(("Q4_K_M", "BF16", "F16"))

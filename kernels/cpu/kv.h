@@ -144,8 +144,9 @@ struct attend {
     int position[QUERIES];            /* of the query's row */
     float slope[QUERIES];             /* of its head in struct attention; 0: none */
     float *scores;                    /* scratch [QUERIES][CHUNK + 2 * LANES] */
-    int16_t *codes;                   /* scratch [QUERIES][D_padded] */
-    float *scales;                    /* scratch [QUERIES][n_scales] */
+    /* The queries as codes, which path->attend_begin writes for all chunks of a task. */
+    int16_t *codes;       /* [QUERIES][D_padded] */
+    float *scales;        /* [QUERIES][n_scales] */
     uint8_t *staged;      /* scratch for values of a kind that shares: [CHUNK][D_value_padded] */
     float *part[QUERIES]; /* out: [PART_VALUES + D_value_padded] */
 };

@@ -12,7 +12,8 @@
  *
  * In a step with prompts over long contexts, a thread takes several tasks at once and processes
  * each chunk for all of them, because a head's keys and values do not fit in the second cache. With
- * 32,768 positions this makes attention 1.7 times as fast.
+ * 128 rows after 32,768 positions (heads of 64, two threads of a Zen 5) attention is 1.7 times as
+ * fast.
  *
  * If there are few tasks and long contexts, the chunks of a task are distributed among the threads,
  * their parts are kept, and a second round merges them. The operations and their order are the

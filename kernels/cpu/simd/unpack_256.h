@@ -134,7 +134,7 @@ struct call {
     size_t stride;
 };
 
-enum { FEW_ROWS = 4 }; /* up to so many rows have kernels of their own */
+enum { FEW_ROWS = 4 }; /* the most rows that have kernels of their own */
 
 /* A block of a panel with the inputs of a tile. */
 struct block {
